@@ -8,12 +8,28 @@ use std::path::Path;
 /// What stands in the place of the rule that a bug breaks.
 pub(crate) const RULE: &str = "drawn";
 
-/// One bug for each function of `rocev2`, in the order in which they are drawn. A function's place and
+/// How many bugs the operators make in what.
+const DRAWN: [(&[&str], usize); 1] = [(&["rocev2/src"], 90)];
+
+/// The bugs that the operators make in some folders, and how many of those are wanted.
+pub(crate) struct Draw {
+    pub(crate) bugs: Vec<Bug>,
+    pub(crate) count: usize,
+}
+
+/// What is drawn by `seed`.
+pub(crate) fn draws(root: &Path, seed: u64) -> Vec<Draw> {
+    let draw =
+        |&(folders, count): &(&[_], _)| Draw { bugs: candidates(root, folders, seed), count };
+    DRAWN.iter().map(draw).collect()
+}
+
+/// Bugs of each function of some folders, in the order in which they are drawn. A function's place and
 /// its bug depend on the seed and its own text alone, so a change elsewhere draws no others; nor does a
 /// file that moves inside its room.
-pub(crate) fn candidates(root: &Path, seed: u64) -> Vec<Bug> {
+fn candidates(root: &Path, folders: &[&str], seed: u64) -> Vec<Bug> {
     let mut drawn = Vec::new();
-    for file in files(root, "rocev2/src") {
+    for file in folders.iter().flat_map(|folder| files(root, folder)) {
         let text = std::fs::read_to_string(root.join(&file)).unwrap();
         for function in functions(&text) {
             let name = format!("{}:{}", home(&file), function.path);
@@ -31,12 +47,15 @@ pub(crate) fn candidates(root: &Path, seed: u64) -> Vec<Bug> {
     drawn.into_iter().flat_map(|(_, bugs)| bugs).collect()
 }
 
-/// The room and the name of a file, without the folders between.
+/// The crate, the room and the name of a file, without the folders between. The crate is `rocev2` where none is named.
 fn home(file: &str) -> String {
-    let inside = file.trim_start_matches("rocev2/src/");
+    let (package, inside) = file.split_once("/src/").unwrap_or(("", file));
+    let package = if package == "rocev2" { String::new() } else { format!("{package}/") };
     match inside.split_once('/') {
-        Some((room, path)) => format!("{room}/{}", path.rsplit('/').next().unwrap_or(path)),
-        None => inside.into(),
+        Some((room, path)) => {
+            format!("{package}{room}/{}", path.rsplit('/').next().unwrap_or(path))
+        }
+        None => format!("{package}{inside}"),
     }
 }
 

@@ -2,18 +2,39 @@
 
 use crate::tree::build;
 use crate::weave::Bug;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
-/// In order of cost.
-pub(crate) const SUITES: [&str; 3] = ["unit", "conformance", "simulator"];
+/// The name of a suite, and its package. A test program is named so in its package, or is the library's.
+pub(crate) type Suite = (&'static str, &'static str);
+
+/// All of them; the first is enough to see that the harness works.
+pub(crate) const SUITES: [Suite; 11] = [
+    ("unit", "rocev2"),
+    ("driver", "driver"),
+    ("glue", "netadapter-glue"),
+    ("refusal", "tests"),
+    ("cores", "tests"),
+    ("lifetime", "tests"),
+    ("provider", "tests"),
+    ("ndkpi", "tests"),
+    ("netadapter", "tests"),
+    ("conformance", "tests"),
+    ("simulate", "tests"),
+];
+/// Those that judge the bugs of `driver` and `netadapter-glue`, in order of cost.
+const EDGES: [&str; 6] = ["refusal", "cores", "lifetime", "provider", "ndkpi", "netadapter"];
 
 /// What a run may use: seconds of processor time, several times what it needs, and KiB of memory.
 const SECONDS: u32 = 90;
 const MEMORY: u32 = 6 << 20;
+/// The time after which a test hangs: what waits uses no processor.
+const HANGS: Duration = Duration::from_secs(60);
 /// The simulator's seeds: the first, how many at a time, and how many times.
 const FIRST: u32 = 1_000_000;
 const SLICE: u32 = 90;
@@ -51,9 +72,8 @@ impl fmt::Display for Verdict {
 
 /// The test programs of the copy.
 pub(crate) struct Suites {
-    unit: PathBuf,
-    /// The others, unless only the first is wanted.
-    more: Option<[PathBuf; 2]>,
+    /// By the names of their suites.
+    programs: BTreeMap<&'static str, PathBuf>,
     tree: PathBuf,
     memory: Memory,
 }
@@ -89,39 +109,52 @@ struct Run<'a> {
     first_seed: u32,
 }
 
-impl Suites {
-    /// The unit tests alone.
-    pub(crate) fn unit(tree: &Path) -> Self {
-        let unit = build(tree, &["-p", "rocev2", "--lib"]);
-        let memory = Memory::load(tree.with_file_name("caught.tsv"));
-        Self { unit: unit.into_iter().next().unwrap(), more: None, tree: tree.into(), memory }
-    }
+/// The arguments by which cargo takes the libraries of some suites' packages.
+pub(crate) fn libraries(suites: &[Suite]) -> Vec<&'static str> {
+    let packages: BTreeSet<_> = suites.iter().map(|(_, package)| *package).collect();
+    let packages = packages.into_iter().flat_map(|package| ["-p", package]);
+    ["--lib"].into_iter().chain(packages).collect()
+}
 
-    pub(crate) fn all(tree: &Path) -> Self {
-        let find = |name| {
-            let found = build(tree, &["-p", "tests", "--test", name]);
-            found.into_iter().next().unwrap()
+/// The arguments by which cargo takes their tests besides.
+pub(crate) fn tests(suites: &[Suite]) -> Vec<&'static str> {
+    let tests = suites.iter().filter(|(_, package)| *package == "tests");
+    tests.flat_map(|(name, _)| ["--test", name]).collect()
+}
+
+impl Suites {
+    /// Builds these.
+    pub(crate) fn build(tree: &Path, suites: &[Suite]) -> Self {
+        // At once, as much of it needs one processor only.
+        let built = build(tree, &[libraries(suites), tests(suites)].concat());
+        let program = |&(name, package): &Suite| {
+            let target = if package == "tests" { name.into() } else { package.replace('-', "_") };
+            let found = built.iter().find(|(built, _)| *built == target);
+            (name, found.expect("it is built").1.clone())
         };
-        let more = ["conformance", "simulate"].map(find);
-        Self { more: Some(more), ..Self::unit(tree) }
+        let programs = suites.iter().map(program).collect();
+        let memory = Memory::load(tree.with_file_name("caught.tsv"));
+        Self { programs, tree: tree.into(), memory }
     }
 
     /// Without a bug nothing fails, and nothing needs a third of what a run may use.
     pub(crate) fn check_unharmed(&self) {
-        for run in self.runs("") {
+        for run in self.runs("rocev2", "").into_iter().chain(self.edge_runs("netadapter-glue", ""))
+        {
             let failed = self.run(&run, 0, SECONDS / 3);
             assert_eq!(failed, None, "the {} tests fail without a bug", run.suite);
         }
     }
 
     pub(crate) fn judge(&self, bug: &Bug) -> Verdict {
-        let room = bug.file.trim_start_matches("rocev2/src/").split(['/', '.']).next().unwrap();
+        let (package, path) = bug.file.split_once("/src/").unwrap();
+        let room = path.split(['/', '.']).next().unwrap();
         let failed = |run: &Run<'_>| {
             let test = self.run(run, bug.number, SECONDS)?;
             self.memory.add(bug, run, &test);
             Some(Verdict::Caught(run.suite, test))
         };
-        let runs = self.remembered(bug).into_iter().chain(self.runs(room));
+        let runs = self.remembered(bug).into_iter().chain(self.runs(package, room));
         runs.map(|run| failed(&run)).find_map(|verdict| verdict).unwrap_or(Verdict::Missed)
     }
 
@@ -129,43 +162,64 @@ impl Suites {
     fn remembered(&self, bug: &Bug) -> Option<Run<'_>> {
         let mut words = self.memory.caught.get(&bug.name)?.split('\t');
         let (suite, seed, test) = (words.next()?, words.next()?, words.next()?);
-        let suite = SUITES.iter().position(|name| *name == suite)?;
-        let program = if suite == 0 { &self.unit } else { &self.more.as_ref()?[suite - 1] };
+        let (suite, program) = self.programs.get_key_value(suite)?;
         let filter = vec!["--exact".into(), test.into()];
-        Some(Run { suite: SUITES[suite], program, filter, first_seed: seed.parse().ok()? })
+        Some(Run { suite, program, filter, first_seed: seed.parse().ok()? })
     }
 
-    /// All runs; first the unit tests of the room where the bug is.
-    fn runs(&self, room: &str) -> Vec<Run<'_>> {
-        let run = |suite, program, filter: &[&str], first_seed| Run {
-            suite,
-            program,
-            filter: filter.iter().map(|&word| word.into()).collect(),
-            first_seed,
-        };
-        let room = format!("{room}::");
-        let mut runs = vec![
-            run(SUITES[0], &*self.unit, &[&room], 0),
-            run(SUITES[0], &*self.unit, &["--skip", &room], 0),
-        ];
-        if let Some([conformance, simulator]) = &self.more {
-            // What only lists the cases notices nothing; the floods take long.
-            runs.insert(
-                1,
-                run(SUITES[1], conformance, &["--skip", "flood::", "--skip", "every_case"], 0),
-            );
-            let slices = (0..SLICES).map(|slice| FIRST + slice * SLICE);
-            runs.extend(
-                slices.map(|first| run(SUITES[2], simulator, &["seeds", "--exact"], first)),
-            );
-            runs.push(run(SUITES[2], simulator, &["sys_"], 0));
+    /// All runs for a bug of a package; first the unit tests of the room where it is.
+    fn runs(&self, package: &str, room: &str) -> Vec<Run<'_>> {
+        let conformance = self.conformance();
+        if package != "rocev2" {
+            let last = [conformance].into_iter().chain(self.simulator(1));
+            return self.edge_runs(package, room).into_iter().chain(last.flatten()).collect();
         }
-        runs
+        let [own, others] = self.unit_runs("unit", room);
+        let runs = [own, conformance, others].into_iter().chain(self.simulator(SLICES));
+        runs.flatten().collect()
+    }
+
+    /// Those that are only for bugs of `driver` and `netadapter-glue`.
+    fn edge_runs(&self, package: &str, room: &str) -> Vec<Run<'_>> {
+        let all = |names: &[&str]| names.iter().map(|name| self.part(name, &[], 0)).collect();
+        let (own, others): (_, Vec<_>) = match package {
+            // Nothing in the edges uses the driver.
+            "driver" => ("driver", Vec::new()),
+            _ => ("glue", all(&["driver"])),
+        };
+        let units = self.unit_runs(own, room).into_iter().chain(others);
+        units.chain(all(&EDGES)).flatten().collect()
+    }
+
+    /// A part of a suite, unless that is not wanted.
+    fn part(&self, suite: &str, filter: &[&str], first_seed: u32) -> Option<Run<'_>> {
+        let (suite, program) = self.programs.get_key_value(suite)?;
+        let filter = filter.iter().map(|&word| word.into()).collect();
+        Some(Run { suite, program, filter, first_seed })
+    }
+
+    /// The unit tests of a room, and the others.
+    fn unit_runs(&self, suite: &str, room: &str) -> [Option<Run<'_>>; 2] {
+        let room = format!("{room}::");
+        [self.part(suite, &[&room], 0), self.part(suite, &["--skip", &room], 0)]
+    }
+
+    /// What only lists the cases notices nothing; the floods take long.
+    fn conformance(&self) -> Option<Run<'_>> {
+        self.part("conformance", &["--skip", "flood::", "--skip", "every_case"], 0)
+    }
+
+    /// So many times its seeds, and its trials.
+    fn simulator(&self, slices: u32) -> Vec<Option<Run<'_>>> {
+        let seeds = |slice| self.part("simulate", &["seeds", "--exact"], FIRST + slice * SLICE);
+        let trials = self.part("simulate", &["sys_"], 0);
+        (0..slices).map(seeds).chain([trials]).collect()
     }
 
     /// Runs tests until one fails; returns its name, or that of the test in which the program died.
     fn run(&self, run: &Run<'_>, bug: u32, seconds: u32) -> Option<String> {
         let limits = format!("ulimit -t {seconds}; ulimit -v {MEMORY}; ulimit -c 0; exec \"$@\"");
+        let home = SUITES.iter().find(|(name, _)| *name == run.suite).map_or("", |(_, home)| home);
         let mut child = Command::new("sh")
             .args(["-c", &limits, "sh"])
             .arg(run.program)
@@ -177,29 +231,49 @@ impl Suites {
             )
             .envs([("PROPTEST_CASES", "64"), ("PROPTEST_MAX_SHRINK_ITERS", "0")])
             .envs([("PROPTEST_RNG_SEED", "1"), ("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true")])
-            .current_dir(self.tree.join(if run.suite == SUITES[0] { "rocev2" } else { "tests" }))
+            .current_dir(self.tree.join(home))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .expect("sh runs");
-        let failed = first_failure(BufReader::new(child.stdout.take().unwrap()));
-        // It may have ended by itself.
-        let _ = child.kill();
-        child.wait().unwrap();
+        let report = BufReader::new(child.stdout.take().unwrap());
+        let child = Arc::new(Mutex::new(child));
+        let (goes_on, line) = mpsc::channel();
+        let hung = Arc::clone(&child);
+        let watch = std::thread::spawn(move || {
+            loop {
+                match line.recv_timeout(HANGS) {
+                    Ok(()) => {}
+                    Err(mpsc::RecvTimeoutError::Timeout) => return end_run(&hung),
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                }
+            }
+        });
+        let failed = first_failure(report, goes_on);
+        watch.join().unwrap();
+        end_run(&child);
+        child.lock().unwrap().wait().unwrap();
         failed
     }
 }
 
-/// Reads libtest's report up to its end, or to the first test that failed.
-fn first_failure(mut report: impl BufRead) -> Option<String> {
+/// Ends a run, which may have ended by itself.
+fn end_run(child: &Mutex<Child>) {
+    let _ = child.lock().unwrap().kill();
+}
+
+/// Reads libtest's report up to its end, or to the first test that failed. Tells of each line.
+fn first_failure(mut report: impl BufRead, goes_on: mpsc::Sender<()>) -> Option<String> {
     let (mut line, mut test) = (Vec::new(), String::from(START));
     loop {
         line.clear();
         report.read_until(b'\n', &mut line).unwrap();
+        // The watch may have ended the run.
+        let _ = goes_on.send(());
         let text = String::from_utf8_lossy(&line);
         if let Some(begun) = text.strip_prefix("test ") {
-            test = begun.split(" ... ").next().unwrap().to_owned();
+            test = begun.split(" ... ").next().unwrap().trim_end().to_owned();
         }
         if text.starts_with("test result: ok") {
             return None;

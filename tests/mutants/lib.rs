@@ -1,10 +1,10 @@
-//! Deliberate bugs: do the suites notice a rule of `rocev2` that is broken? See README.md beside this.
+//! Deliberate bugs: do the suites notice a rule that is broken? See README.md beside this.
 //!
 //! ```text
 //! cargo test -p mutants                               the list fits, two bugs are judged
 //! MUTANTS=all cargo test -p mutants -- --nocapture    every bug: the table and the figure
 //! MUTANTS=tenth MUTANTS_SEED=5 ...                    a tenth of them, chosen by the seed
-//! MUTANTS=FenceIsIgnored ...                          those with that in their name
+//! MUTANTS=FenceIsIgnored,driver/src ...               those with one of these in their name or file
 //! ```
 #![cfg(test)]
 
@@ -18,14 +18,13 @@ mod weave;
 
 use judge::{Suites, Verdict};
 use list::Void;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use weave::Bug;
 
 /// Decides which bugs the operators make, unless `MUTANTS_DRAW` does.
 const DRAW: u64 = 20_261_122;
-/// How many bugs the operators make.
-const DRAWN: usize = 90;
 
 fn environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
@@ -45,9 +44,10 @@ fn the_list_fits() {
     names.sort();
     names.dedup();
     assert!(names.len() == bugs.len() && bugs.len() >= 40, "{} names", names.len());
-    for room in ["wire", "mr", "qp", "cm", "device", "timer"] {
-        let inside = |bug: &&Bug| bug.file.starts_with(&format!("rocev2/src/{room}"));
-        assert!(bugs.iter().any(|bug| inside(&bug)), "no bug in {room}");
+    let rooms =
+        ["wire", "mr", "qp", "cm", "device", "timer"].map(|room| format!("rocev2/src/{room}"));
+    for room in rooms.iter().map(String::as_str).chain(source::WOVEN) {
+        assert!(bugs.iter().any(|bug| bug.file.starts_with(room)), "no bug in {room}");
     }
 }
 
@@ -59,13 +59,12 @@ fn deliberate_bugs_are_caught() {
     let draw = environment("MUTANTS_DRAW").unwrap_or(DRAW);
     println!("drawn with MUTANTS_DRAW={draw}");
     let tree = tree::copy(&workspace());
-    let (listed, drawn) = (list::bugs(&workspace()), drawn::candidates(&workspace(), draw));
-    // One suite is enough to see that the harness works.
-    let quick = mode.is_empty();
-    let package = if quick { "rocev2" } else { "tests" };
-    let mut bugs = weave::weave(&tree, package, listed, drawn, DRAWN);
-    assert!(bugs.len() >= 40 + DRAWN, "{} bugs", bugs.len());
-    let suites = if quick { Suites::unit(&tree) } else { Suites::all(&tree) };
+    let (listed, draws) = (list::bugs(&workspace()), drawn::draws(&workspace(), draw));
+    let wanted = 40 + draws.iter().map(|draw| draw.count).sum::<usize>();
+    let suites = if mode.is_empty() { &judge::SUITES[..1] } else { &judge::SUITES[..] };
+    let mut bugs = weave::weave(&tree, suites, listed, draws);
+    assert!(bugs.len() >= wanted, "{} bugs", bugs.len());
+    let suites = Suites::build(&tree, suites);
     suites.check_unharmed();
     choose(&mode, &mut bugs);
     let table = judge_all(&bugs, &suites);
@@ -82,13 +81,19 @@ fn choose(mode: &str, bugs: &mut Vec<Bug>) {
             println!("chosen with MUTANTS_SEED={seed}");
             bugs.sort_by_cached_key(|bug| drawn::hash(seed, &bug.name));
             // Of each kind, as they are held to different goals.
-            let (mut drawn, mut listed): (Vec<_>, Vec<_>) = bugs.drain(..).partition(Bug::is_drawn);
-            for kind in [&mut listed, &mut drawn] {
-                kind.truncate(kind.len().div_ceil(10));
-                bugs.append(kind);
+            let mut kinds = BTreeMap::<_, Vec<_>>::new();
+            for bug in bugs.drain(..) {
+                kinds.entry((bug.is_drawn(), bug.part())).or_default().push(bug);
+            }
+            for ((_, part), mut kind) in kinds {
+                kind.truncate(kind.len().div_ceil(part));
+                bugs.append(&mut kind);
             }
         }
-        part => bugs.retain(|bug| bug.name.contains(part)),
+        parts => {
+            let has = |bug: &Bug, part| bug.name.contains(part) || bug.file.contains(part);
+            bugs.retain(|bug| parts.split(',').any(|part| has(bug, part)));
+        }
     }
     assert!(!bugs.is_empty(), "nothing is named {mode:?}");
 }
@@ -125,7 +130,7 @@ fn report(table: &[(&Bug, Verdict)]) {
         let why = void(bug).map_or("MISSED", |void| void.why);
         println!("missed: {} | {} | {} | {why}", bug.name, bug.place, bug.rule);
     }
-    for suite in judge::SUITES {
+    for (suite, _) in judge::SUITES {
         let caught = table.iter().filter(|(_, verdict)| verdict.suite() == Some(suite)).count();
         println!("{caught} caught by the {suite} tests");
     }

@@ -135,7 +135,7 @@ list! {
         "fits(packet, wqe, done, cx.sq, cx.peer)\n                && place(" => "place(",
         "READ data that comes early has the length of its place, too";
     RttIsSampledOnAResend "qp/outbound.rs":
-        "(new && self.sq.is_between())" => "(self.sq.is_between())",
+        "cx.asked.filter(|_| new)" => "cx.asked",
         "Karn: no round trip is measured on what was sent twice";
     RnrRetryForeverEnds "qp/send/completer.rs":
         "if self.rnr_retry != RNR_RETRY_FOREVER {" => "if true {",
@@ -1103,4 +1103,375 @@ list! {
     InlineDataShareASlot "driver/src/qp/call.rs":
         "let slot = slot.place();" => "let slot = 0 * slot.place();",
         "inline data stay until their request is done";
+    NumberedZonesAreOneAnother "driver/src/zone.rs":
+        "(first, second) if first == second" => "(first, second) if first <= second",
+        "two links have nothing in common";
+    AnyAddressHasAZone "driver/src/zone.rs":
+        "let zone = if has_zone(address.ip()) { zone } else { 0 };" => "",
+        "an address of a link alone has a zone";
+    PeerHasNoZone "driver/src/connector/core.rs":
+        "peer: zone::within(peer.remote, self.zone)," => "peer: peer.remote,",
+        "a connector tells the peer's zone";
+    AcceptedEndHasNoZone "driver/src/listener/core.rs":
+        "let port = zone::within(bound, zone);" => "let port = bound;",
+        "a connector of a listener tells its own zone";
+    OwnAddressOfAnotherZone "driver/src/connector/connect.rs":
+        "zone::common(zone, listeners.zone_at(what.remote)).ok_or(STATUS_CONNECTION_REFUSED)" => "Ok(zone)",
+        "a connect across zones of the own host is refused";
+    LocalZoneIsTaken "driver/src/connector/core.rs":
+        "local: zone::within(peer.local, self.zone)," => "local: peer.local,",
+        "a connector tells its own zone";
+    InlineDataAreTrusted "driver/src/bytes/inline.rs":
+        "room.split_at_checked(sge.Length as usize)?" => "room.split_at(sge.Length as usize)",
+        "a list that changes during the call ends it";
+    ElementsAreUnbounded "driver/src/queue.rs":
+        "check_len(elements.iter().map(|sge| u64::from(sge.len)).sum())?;" => "check_len(0)?;",
+        "a request is no longer than a transfer may be";
+    OneSlotTooMany "driver/src/queue.rs":
+        "let has_room = queued < self.depth.load(Ordering::Relaxed);" => "let has_room = queued <= self.depth.load(Ordering::Relaxed);",
+        "a queue takes as many requests as it was created for";
+    OneElementTooFew "driver/src/queue.rs":
+        "if count > max_sge { Err" => "if count >= max_sge { Err",
+        "a request may have as many elements as the queue says";
+    LongestTransferIsRefused "driver/src/queue.rs":
+        "if len > MAX_TRANSFER as u64 { Err" => "if len >= MAX_TRANSFER as u64 { Err",
+        "a request may be as long as the adapter says";
+    PagesAreLost "driver/src/mr/shared.rs":
+        "lists.give_back(index);" => "let _ = (lists, index);",
+        "a list of pages that is refused comes back";
+    PagesAreUneven "driver/src/mr/shared.rs":
+        "page.QuadPart % PAGE_SIZE as i64 == 0" => "page.QuadPart % 2 == 0",
+        "pages of a fast registration begin at pages";
+    OtherPagesAreNotTaken "driver/src/mr/shared.rs":
+        "own.or_else(pool)" => "{ let _ = pool; own }",
+        "a region that is registered again before the old list came back takes one of the pool";
+    WindowsMayWriteAnything "driver/src/mr/shared.rs":
+        "if access.contains(Access::REMOTE_WRITE) && !self.local_write.load(Ordering::Relaxed) {" => "if false {",
+        "a window writes only where its region may";
+    KeptMemoryIsFreed "driver/src/lam/shared.rs":
+        "if self.post(&Message::Retained(Arc::clone(&memory))).is_err() {" => "if false {",
+        "memory whose owner went stays where it cannot be told";
+    MappingsTouch "driver/src/lam/shared.rs":
+        "self.next.fetch_add(u64::from(pages) + 1, Ordering::Relaxed)" => "self.next.fetch_add(u64::from(pages), Ordering::Relaxed)",
+        "no element reaches from one mapping into another";
+    ReleasedPlacesAreLost "driver/src/lam/shared.rs":
+        "self.0.fetch_add(1, Ordering::Release);" => "",
+        "a mapping that is gone gives its place back";
+    PartOfAPostStays "driver/src/lam/shared.rs":
+        "self.rings[..taken].iter().for_each(|ring| ring.give_back());" => "",
+        "a message that not every core takes takes no place";
+    LongerChainIsFollowed "driver/src/bytes/mapping.rs":
+        "chain.iter().take(count)" => "chain.iter().take(count + 1)",
+        "no more MDLs are mapped than were counted";
+    MappingTakesMoreMemory "driver/src/bytes/mapping.rs":
+        "2 * (4 + count) * (size_of::<Piece>() + size_of::<Mapped>())" => "count * size_of::<Piece>()",
+        "there is memory for what a request needs";
+    GapsAreMapped "driver/src/bytes/mapping.rs":
+        "if expected.is_some_and(|expected| expected != va) {" => "if false {",
+        "the MDLs of a chain are virtually contiguous";
+    PieceReachesBehind "driver/src/bytes/mapping.rs":
+        "let take = (piece.len - skip).min(len - done);" => "let take = (len - done).min(piece.len);",
+        "no byte behind a piece is touched";
+    MappingEndsOneLater "driver/src/bytes/mapping.rs":
+        "if offset > self.len || len as u64 > self.len - offset {" => "if offset > self.len || len as u64 > self.len - offset + 1 {",
+        "no byte behind a region is touched";
+    CallbackIsNoEntry "driver/src/cq/shared.rs":
+        "called || self.calling.is_inside()" => "called",
+        "a CQ goes after the notification that is being made";
+    OldRingIsLeftEarly "driver/src/cq/shared.rs":
+        "let count = self.ring.slots().min(max - taken);" =>
+        "let count = if ends { 0 } else { self.ring.slots().min(max - taken) };",
+        "no result is lost when a CQ becomes deeper";
+    ErrorsWakeOnlyAny "driver/src/cq/shared.rs":
+        "ARM_SOLICITED => pending & (PENDING_SOLICITED | PENDING_ERROR) != 0," => "ARM_SOLICITED => pending & PENDING_SOLICITED != 0,",
+        "an arm for solicited events hears of errors";
+    WeakArmWins "driver/src/cq/shared.rs":
+        "self.armed.fetch_max(strength, Ordering::Release);" => "self.armed.store(strength, Ordering::Release);",
+        "the strongest arm counts";
+    CountOfOneWaits "driver/src/cq/shared.rs":
+        "if interval == 0 || count <= 1 || (by_count && unnotified >= count) {" => "if interval == 0 || (by_count && unnotified > count) {",
+        "a notification is made at the count";
+    ImpossibleCountWaits "driver/src/cq/shared.rs":
+        "return if by_count { Moderation::ForCount } else { Moderation::Notify };" => "return Moderation::ForCount;",
+        "a count that the CQ never has waits for nothing";
+    CqTakesOneTooMany "driver/src/cq/core.rs":
+        "let room = self.depth.saturating_sub(fill) as usize;" => "let room = (self.depth + 1).saturating_sub(fill) as usize;",
+        "a CQ holds as many results as it was created for";
+    OverrunIsSilent "driver/src/cq/core.rs":
+        "cq.news |= PENDING_ERROR;" => "",
+        "an overrun is told";
+    OverrunCqSucceeds "driver/src/cq/core.rs":
+        "let status = if cq.failed { STATUS_BUFFER_OVERFLOW } else { STATUS_SUCCESS };" => "let status = STATUS_SUCCESS;",
+        "a CQ that overran says so";
+    FailedCqIsUsable "driver/src/cq/core.rs":
+        "self.table.get(key).is_some_and(|cq| !cq.failed)" => "self.table.contains_key(key)",
+        "a CQ that overran serves no other queue pair";
+    SmallerCqLosesResults "driver/src/cq/core.rs":
+        "if self.fill() > depth {" => "if false {",
+        "a CQ stays deep enough for what it holds";
+    CqCannotBeExact "driver/src/cq/core.rs":
+        "if self.fill() > depth {" => "if self.fill() >= depth {",
+        "a CQ may become as deep as what it holds";
+    ClosingCqNotifies "driver/src/cq/core.rs":
+        "if !cq.object.shared.arm.is_due() || cq.object.base.is_closing() {" => "if !cq.object.shared.arm.is_due() {",
+        "nothing is notified after a close";
+    ModeratedNeverEnds "driver/src/cq/core.rs":
+        "self.moderated.swap_remove(index);
+                self.mark_dirty(key);" => "self.moderated.swap_remove(index);",
+        "a notification that waits is made in time";
+    WindowsGoByCores "driver/src/mw/core.rs":
+        "self.noted.front().map(|&(place, _)| place)" => "self.noted.front().map(|_| 0)",
+        "windows are followed in the order of all cores";
+    OlderWindowRequestStays "driver/src/mw/core.rs":
+        "self.noted.remove(before);" => "",
+        "of each window the last request counts";
+    WindowHasNoRegion "driver/src/mw/core.rs":
+        "SendOp::Bind(bind) => cx.tokens.get(&Rkey::new(bind.region.get())).copied()," => "SendOp::Bind(_) => None,",
+        "a region stays while a window is bound to it";
+    UnitsAreNotDivided "driver/src/shard.rs":
+        "if wire::is_for_several(frame, segment_len, cores) {" => "if false {",
+        "a unit for several cores reaches each";
+    UnitsAreKeptTwice "driver/src/shard.rs":
+        "if from == to {" => "if false {",
+        "no core passes a unit to itself";
+    PassedUnitsWakeNobody "driver/src/shard.rs":
+        "if passage.is_some_and(|passage| passage.send(frame, segment_len)) {
+            self.wake(to);" => "if passage.is_some_and(|passage| passage.send(frame, segment_len)) {",
+        "a core wakes for what is passed to it";
+    UnpassedUnitsAreNotCounted "driver/src/shard.rs":
+        "self.counters.unpassed.add();" => "",
+        "what cannot be passed on is counted";
+    RefusedRequestKeepsItsPlace "driver/src/shard.rs":
+        "Err(error) => {
+                self.requests.fetch_add(1, Ordering::Release);" => "Err(error) => {",
+        "a request that is refused leaves no place taken";
+    NewsWakeNobody "driver/src/shard.rs":
+        "& 1 << core == 0 {
+            self.wake(0);" => "& 1 << core == 0 {",
+        "news of a core wake the desk";
+    MappingsAreForgotten "driver/src/lane/steps.rs":
+        "self.bytes.lams.update();" => "",
+        "a post finds its mapping";
+    ReleasesAreForgotten "driver/src/lane/steps.rs":
+        "self.bytes.release(released.region);" => "let _ = released;",
+        "a region that its request held goes with it";
+    RejectIsSilent "driver/src/connector/accept.rs":
+        "let _ = cx.device.reject(cx.now, conn, private_data);" => "let _ = (conn, private_data);",
+        "the peer hears of a reject";
+    DisconnectFlushesNothing "driver/src/connector/end.rs":
+        "trace_disconnected(cx, ends, EndedBy::Consumer, qp);
+        if let Some(qp) = qp {
+            cx.flush_qp(qp);
+        }
+        if let Some(done) = pending {
+            cx.request_done(done, status);" => "trace_disconnected(cx, ends, EndedBy::Consumer, qp);
+        if let Some(done) = pending {
+            cx.request_done(done, status);",
+        "a disconnect ends what was posted";
+    CloseForgetsItsRequest "driver/src/connector/end.rs":
+        "cx.request_done(done, STATUS_CANCELLED);" => "let _ = done;",
+        "a request ends before its connector is gone";
+    EventComesTwice "driver/src/connector/end.rs":
+        "if !connector.step(Step::Lose) {" => "if !connector.step(Step::Lose) && connector.event.is_none() {",
+        "a disconnect is told once";
+    RefusalTellsNothing "driver/src/connector/end.rs":
+        "self.keep_refusal(key, &private_data);" => "let _ = &private_data;",
+        "the private data of a REJ can be read";
+    PortIsNotGivenBack "driver/src/connector/core.rs":
+        "cx.device.unbind_port(port.ip(), port.port());" => "let _ = port;",
+        "a port is free when its users are gone";
+    QpServesTwo "driver/src/connector/core.rs":
+        "if qp.connector.is_some() {" => "if false {",
+        "a queue pair serves one connector";
+    PortOfAFailedClaimStays "driver/src/connector/connect.rs":
+        "cx.device.unbind_port(what.local.ip(), what.local.port());
+            return Err(status);" => "return Err(status);",
+        "a connect that fails leaves no port taken";
+    ForeignSourceConnects "driver/src/connector/connect.rs":
+        "if !cx.owns(what.local.ip()) {" => "if false {",
+        "a connect begins at an own address";
+    OthersConnectsWait "driver/src/connector/connect.rs":
+        "self.resolving.swap_remove(index);
+            match mac" => "index += 1;
+            match mac",
+        "a connect is answered once";
+    ListenerTakesAnyAddress "driver/src/listener/core.rs":
+        "if !cx.owns(local.ip()) {" => "if false {",
+        "a listener has an own address";
+    ListenerKeepsItsPort "driver/src/listener/core.rs":
+        "cx.device.unlisten(id);
+            cx.device.unbind_port(local.ip(), local.port());" => "cx.device.unlisten(id);",
+        "a port is free when its listener is gone";
+    PauseIsForgotten "driver/src/listener/core.rs":
+        "listener.pause(cx);
+        STATUS_SUCCESS" => "STATUS_SUCCESS",
+        "a listener that was paused before it listened is paused";
+    EndpointKeepsItsPort "driver/src/endpoint/core.rs":
+        "cx.device.unbind_port(local.ip(), local.port());" => "let _ = local;",
+        "a port is free when its endpoint is gone";
+    SrqShrinksBelowItsPosts "driver/src/srq/core.rs":
+        "if depth != 0 && depth < posted.wrapping_sub(slots.retired()) {" => "if false {",
+        "an SRQ stays deep enough for what it holds";
+    SilentResultsAreShown "driver/src/qp/core.rs":
+        "completions.by_ref().filter(|completion| !completion.silent)" => "completions.by_ref().filter(|_| true)",
+        "a silent success has no result";
+    AntecedentGoesFirst "driver/src/object/core.rs":
+        "life.closing.is_some() && life.children == 0 && !life.finishing" => "life.closing.is_some() && !life.finishing",
+        "an object is closed after its successors";
+    CloseEndsTwice "driver/src/object/core.rs":
+        "life.finishing |= ends;" => "",
+        "a close ends once";
+    CloseEntersTheObject "driver/src/turn/lives.rs":
+        "if is_entered(&mut self.cx, place) {" => "if false {",
+        "an object goes after the call that is inside it";
+    ObjectsPlaceIsLost "driver/src/turn/lives.rs":
+        "self.objects.remove(&mut self.cx, place);
+        self.cx.shard.release_object();" => "self.objects.remove(&mut self.cx, place);",
+        "an object that is gone gives its place back";
+    FailureOfOneCoreIsMissed "driver/src/turn/desk.rs":
+        "self.handle_failures(core, false);" => "",
+        "the consumer hears of a connection that failed";
+    ForeignTagsAreKept "driver/src/paths.rs":
+        "if vlan(tci) == to { tci } else { to }" => "tci",
+        "packets follow the neighbour's VLAN";
+    LongUnitIsPassedWhole "driver/src/passage.rs":
+        "Segments { header_len, segment_len }" => "Segments { header_len, segment_len: segment_len + 1 }",
+        "a unit that fits no buffer is passed on in its packets";
+    PassageLosesABuffer "driver/src/passage.rs":
+        "} else {
+            self.give_back(buffer);
+        }
+        fits" => "}
+        fits",
+        "a frame that fits no buffer takes none";
+    UnpassedUnitsAreNoDrops "driver/src/counters.rs":
+        "sum(|edge| &edge.receive) + self.unpassed.get()" => "sum(|edge| &edge.receive)",
+        "units that were not passed on are dropped ones";
+
+// ---- the edges --------------------------------------------------------------------------------
+    HopelessFramesWait "netadapter-glue/src/refusal.rs":
+        "if frame_len >= self.hopeless_len {" => "if false {",
+        "what a refused frame has cost once it costs no more";
+    WaitsStayLong "netadapter-glue/src/refusal.rs":
+        "Some(self.patience / 2)" => "Some(self.patience)",
+        "each wait in vain halves the next";
+    HopelessStaysSo "netadapter-glue/src/refusal.rs":
+        "if longest() >= self.hopeless_len {" => "if false {",
+        "a frame of that length that leaves ends this";
+    WaitOutlivesItsFrame "netadapter-glue/src/refusal.rs":
+        "self.wait = None;
+        if longest()" => "if longest()",
+        "a frame that leaves ends the wait";
+    VainWaitsAreNeverForgotten "netadapter-glue/src/refusal.rs":
+        "(self.vain_at, self.patience) = (None, PATIENCE);" => "",
+        "waits in vain that were long ago count no more";
+    ShorterFramesAreHopeless "netadapter-glue/src/refusal.rs":
+        "self.hopeless_len = frame_len;" => "self.hopeless_len = 0;",
+        "a shorter frame may pass where a longer one did not";
+    OffersNeverPause "netadapter-glue/src/refusal.rs":
+        "self.wait.is_none_or(|wait| now().saturating_duration_since(wait.offered_at) >= RETRY)" => "true",
+        "a refused frame is offered again after a pause";
+    ShortFramesShowLongOnesPass "netadapter-glue/src/queue.rs":
+        "refusal.has_left(|| self.longest(sent));" => "refusal.has_left(|| usize::MAX);",
+        "a frame that leaves shows nothing of longer ones";
+    QueueBeginsAgainAtAPart "netadapter-glue/src/queue.rs":
+        "self.head_sent -= count;" => "self.head_sent = 0;",
+        "each frame of a unit leaves once";
+    QueueTurnsTooEarly "netadapter-glue/src/queue.rs":
+        "let run = (depth - self.len).min(depth - begin)" => "let run = (depth - self.len).min(depth)",
+        "a run of buffers ends where the queue does";
+    TapWaitsForEver "netadapter-glue/src/tap.rs":
+        "if self.refusal.stays(self.queue.head_len(), Instant::now()) {" => "if true {",
+        "a frame that is refused for ever is given up";
+    PacketsWaitForEver "netadapter-glue/src/af_packet.rs":
+        "if self.refusal.stays(self.queue.head_len(), Instant::now()) {" => "if true {",
+        "a frame that is refused for ever is given up";
+    DatagramsWaitForEver "netadapter-glue/src/qemu.rs":
+        "if self.refusal.stays(self.queue.head_len(), Instant::now()) {" => "if true {",
+        "a frame that is refused for ever is given up";
+    PartOfAFrameIsGivenUp "netadapter-glue/src/qemu.rs":
+        "if self.head_sent > 0 {" => "if false {",
+        "a stream loses no part of a frame";
+    LostLinkKeepsItsWait "netadapter-glue/src/qemu.rs":
+        "self.drops.transmit += self.queue.clear();
+        self.refusal.end_wait();
+        self.head_sent = 0;" => "self.drops.transmit += self.queue.clear();
+        self.head_sent = 0;",
+        "a new link waits for nothing of the old one";
+    LostLinkKeepsAPart "netadapter-glue/src/qemu.rs":
+        "self.refusal.end_wait();
+        self.head_sent = 0;" => "self.refusal.end_wait();",
+        "a new link begins with a whole frame";
+    TapSpins "netadapter-glue/src/tap.rs":
+        "self.queue.len() > 0 && self.retry_after().is_none()" => "self.queue.len() > 0",
+        "an edge whose frame is refused does not spin";
+    IdentificationStays "netadapter-glue/src/segment.rs":
+        "u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(index)" => "u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(0 * index)",
+        "each packet of a unit has an identification";
+    LengthIsTheUnits "netadapter-glue/src/segment.rs":
+        "udp[4..6].copy_from_slice(&(8 + payload_len as u16).to_be_bytes());" => "udp[4..6].copy_from_slice(&(payload_len as u16).to_be_bytes());",
+        "each packet of a unit has its length";
+    SecondTagIsTheHeader "netadapter-glue/src/segment.rs":
+        "[0x81, 0x00] | [0x88, 0xa8]" => "[0x81, 0x00]",
+        "both kinds of VLAN tags are known";
+    CarryIsLost "netadapter-glue/src/segment.rs":
+        "let sum = (sum & 0xffff) + (sum >> 16);" => "let sum = sum & 0xffff;",
+        "checksums carry around";
+    HintsTakeConnectsPlaces "netadapter-glue/src/neighbour/queries.rs":
+        "self.summary.taken[class as usize] < class.places()" => "self.summary.taken.iter().sum::<usize>() < HINTS_MAX",
+        "a hint takes no place that a connect needs";
+    StrangersAreFree "netadapter-glue/src/neighbour/queries.rs":
+        "self.strangers.take(now_ns)" => "self.strangers.take(now_ns) || true",
+        "queries for forged frames are bounded by rate";
+    WaitingConnectsAreForgotten "netadapter-glue/src/neighbour/queries.rs":
+        "if self.has_turn() { self.waiting.pop_front() } else { None }" => "None",
+        "a connect waits its turn";
+    ConnectsAreAskedLast "netadapter-glue/src/neighbour/queries.rs":
+        "find(|query| query.due && query.class == Class::Connect)" => "find(|query| query.due && query.class == Class::Hint)",
+        "queries for connects go before all else";
+    AnyLinkAnswersAProbe "netadapter-glue/src/neighbour/query.rs":
+        "self.sent > 0 && self.probe.is_none_or(|probe| probe == link)" => "self.sent > 0",
+        "a probe is answered from where it went";
+    UnsentQueriesAreAnswered "netadapter-glue/src/neighbour/query.rs":
+        "self.sent > 0 && self.probe.is_none_or(|probe| probe == link)" => "self.probe.is_none_or(|probe| probe == link)",
+        "an answer to no question is none";
+    ProbesNeverBroadcast "netadapter-glue/src/neighbour/query.rs":
+        "Some(_) => (self.probe, self.sent) = (None, 1)," => "Some(_) => return Silence::GivenUp,",
+        "a neighbour that is silent where it was is looked for elsewhere";
+    OneVlanIsAsked "netadapter-glue/src/neighbour/query.rs":
+        "self.vlans[usize::from(self.sent + 1) % 2]" => "self.vlans[0]",
+        "a neighbour is looked for in both VLANs";
+    HintsDisplaceNeighbours "netadapter-glue/src/neighbour/known.rs":
+        "Class::Hint => first.is_forgotten(now_ns)," => "Class::Hint => true,",
+        "a stranger's hint displaces no neighbour";
+    NeighboursAreKnownForEver "netadapter-glue/src/neighbour/known.rs":
+        ".filter(|neighbour| !neighbour.is_forgotten(now_ns))" => "",
+        "what was learned long ago is asked for again";
+    AnnouncementsTeach "netadapter-glue/src/neighbour/mod.rs":
+        "self.probe(now_ns, Class::Hint, &known, Some(link));" => "self.known.learn(Neighbour { link, ..known }, Class::Hint);",
+        "a neighbour has moved when the old place is silent";
+    OwnAddressIsANeighbour "netadapter-glue/src/neighbour/mod.rs":
+        "if is_unicast(ip) && !self.addresses.contains(&ip) {" => "if is_unicast(ip) {",
+        "an own address at another host is a conflict";
+    ConflictsAreNotCounted "netadapter-glue/src/neighbour/mod.rs":
+        "self.conflicts += u64::from(message.sender().is_some_and(is_ours));" => "let _ = message.sender().is_some_and(is_ours);",
+        "an address conflict is counted";
+    EventsOfConnectsAreLost "netadapter-glue/src/neighbour/mod.rs":
+        "Class::Connect => self.0.capacity()," => "Class::Connect => EVENTS_MAX / 4,",
+        "the result of a connect has its place";
+    AnswersPileUp "netadapter-glue/src/neighbour/mod.rs":
+        "if self.answers.len() == ANSWERS_MAX {" => "if false {",
+        "answers that wait are bounded";
+    ForeignFramesAreHeard "netadapter-glue/src/neighbour/mod.rs":
+        "let for_us = frame.starts_with(&self.mac) || frame.first().is_some_and(|b| b & 1 != 0);" => "let for_us = true;",
+        "a frame for another host is not ours";
+    HostsReportsAreErrors "netadapter-glue/src/udp/errors.rs":
+        "Some(&(ORIGIN_ICMP | ORIGIN_ICMP6))" => "Some(&ORIGIN_ICMP6)",
+        "a report by ICMP is counted";
+    SocketsOwnErrorsAreReports "netadapter-glue/src/udp/errors.rs":
+        "matches!(value.get(ORIGIN_AT), Some(&(ORIGIN_ICMP | ORIGIN_ICMP6)))" => "value.len() > ORIGIN_AT",
+        "only what others report is a report";
+    DatagramsOfUdpWaitForEver "netadapter-glue/src/udp.rs":
+        "if self.refusal.stays(self.queue.head_len(), Instant::now()) {" => "if true {",
+        "a frame that is refused for ever is given up";
 }

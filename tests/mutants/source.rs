@@ -1,6 +1,7 @@
 //! Rust source as a tree whose nodes know their bytes: the functions that are not tests.
 
 use proc_macro2::Span;
+use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use syn::spanned::Spanned;
@@ -21,13 +22,22 @@ pub(crate) fn bytes(span: Span) -> Range<usize> {
     span.byte_range()
 }
 
+/// The sources that bugs are put into.
+pub(crate) const WOVEN: [&str; 3] = ["rocev2/src", "driver/src", "netadapter-glue/src"];
+
+/// Every Rust file below [`WOVEN`] but the tests.
+pub(crate) fn woven(root: &Path) -> Vec<String> {
+    WOVEN.iter().flat_map(|directory| files(root, directory)).collect()
+}
+
 /// Every Rust file below `root`'s `directory` but the tests, sorted.
 pub(crate) fn files(root: &Path, directory: &str) -> Vec<String> {
     let (mut files, mut left) = (Vec::new(), vec![root.join(directory)]);
     while let Some(directory) = left.pop() {
         let entries = std::fs::read_dir(&directory).unwrap();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-        paths.retain(|path| path.file_stem().is_none_or(|stem| stem != "tests"));
+        let is_test = |stem: &OsStr| stem == "tests" || stem.to_string_lossy().starts_with("loom_");
+        paths.retain(|path| !path.file_stem().is_some_and(is_test));
         for path in paths {
             if path.is_dir() {
                 left.push(path);

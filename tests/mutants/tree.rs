@@ -1,6 +1,6 @@
 //! The copy of the workspace: made, kept up to date, compiled.
 
-use crate::source::files;
+use crate::source::woven;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ const LEFT_OUT: [&str; 4] = ["target", ".git", ".lab", "corpus"];
 /// the same stays untouched, so that it is not compiled again.
 pub(crate) fn copy(root: &Path) -> PathBuf {
     let tree = place().join("tree");
-    let woven = files(root, "rocev2/src");
+    let woven = woven(root);
     let mut left = vec![PathBuf::new()];
     while let Some(directory) = left.pop() {
         let mut kept = Vec::new();
@@ -96,6 +96,8 @@ fn cargo(tree: &Path, arguments: &[&str]) -> Vec<Value> {
         .args(arguments)
         .args(["--locked", "--message-format=json", "--target-dir"])
         .arg(place().join("build"))
+        // Nobody looks into what fails here.
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .current_dir(tree)
         .stderr(Stdio::null())
         .output()
@@ -125,10 +127,14 @@ fn broken(error: &Value) -> Option<Broken> {
     })
 }
 
-/// Builds test programs; returns where they are.
-pub(crate) fn build(tree: &Path, arguments: &[&str]) -> Vec<PathBuf> {
+/// Builds test programs; returns their names and where they are.
+pub(crate) fn build(tree: &Path, arguments: &[&str]) -> Vec<(String, PathBuf)> {
     let messages = cargo(tree, &[&["test", "--no-run"], arguments].concat());
     assert!(messages.iter().any(|message| message["success"] == true), "cargo test {arguments:?}");
     let programs = messages.iter().filter(|message| message["profile"]["test"] == true);
-    programs.filter_map(|program| program["executable"].as_str().map(Into::into)).collect()
+    let place = |program: &Value| {
+        let name = program["target"]["name"].as_str()?.to_owned();
+        Some((name, program["executable"].as_str()?.into()))
+    };
+    programs.filter_map(place).collect()
 }

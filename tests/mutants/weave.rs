@@ -1,8 +1,9 @@
 //! All bugs in one copy of the source: a function that has some becomes a choice between its body and
 //! theirs, made at run time by a number.
 
-use crate::drawn;
-use crate::source::{Function, bytes, files, functions};
+use crate::drawn::{self, Draw};
+use crate::judge::{self, Suite};
+use crate::source::{Function, WOVEN, bytes, functions, woven};
 use crate::tree::{self, Broken};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -31,14 +32,19 @@ impl Bug {
     pub(crate) fn is_drawn(&self) -> bool {
         self.rule == drawn::RULE
     }
+
+    /// One of so many of its kind is judged where a tenth is: those of the provider and the edges take longer.
+    pub(crate) fn part(&self) -> usize {
+        if self.file.starts_with("rocev2/") { 10 } else { 20 }
+    }
 }
 
 /// How many bugs of a function are tried before it goes without one.
 const TURNS: usize = 4;
 
-/// Begins the copied library: what is bound to fail is a bug like any other.
+/// Begins each copied library: what is bound to fail is a bug like any other.
 const LINTS: &str = "#![allow(arithmetic_overflow, unconditional_panic, unconditional_recursion)]";
-/// Ends the copied library: the bug that the environment names.
+/// Ends each copied library: the bug that the environment names.
 const SWITCH: &str = "
 #[allow(missing_docs)]
 pub mod mutation {
@@ -51,27 +57,23 @@ pub mod mutation {
 }
 ";
 
-/// Weaves all of `listed` and the first `count` of `drawn` that compile, with the library of `package`,
-/// into the tree; returns those, numbered.
-pub(crate) fn weave(
-    tree: &Path,
-    package: &str,
-    listed: Vec<Bug>,
-    drawn: Vec<Bug>,
-    count: usize,
-) -> Vec<Bug> {
-    let mut weaver = Weaver { const_paths: BTreeSet::new(), listed, drawn };
-    weaver.drawn.retain(|bug| bug.turn < TURNS);
-    for (number, bug) in weaver.listed.iter_mut().chain(&mut weaver.drawn).enumerate() {
+/// Weaves all of `listed` and of each of `draws` as many as it wants that compile, with all that `suites` need, into the
+/// tree; returns those, numbered.
+pub(crate) fn weave(tree: &Path, suites: &[Suite], listed: Vec<Bug>, draws: Vec<Draw>) -> Vec<Bug> {
+    let mut weaver = Weaver { const_paths: BTreeSet::new(), listed, draws };
+    weaver.draws.iter_mut().for_each(|draw| draw.bugs.retain(|bug| bug.turn < TURNS));
+    let drawn = weaver.draws.iter_mut().flat_map(|draw| &mut draw.bugs);
+    for (number, bug) in weaver.listed.iter_mut().chain(drawn).enumerate() {
         bug.number = 1 + number as u32;
     }
+    let mut check = [vec!["check"], judge::libraries(suites)].concat();
     // Twice as many functions as are needed, with all their turns: most errors show at once.
-    weaver.settle(tree, 2 * count, TURNS, &["check", "-p", "rocev2", "--lib"]);
-    weaver.settle(tree, count, 1, &["check", "-p", package, "--lib"]);
+    weaver.settle(tree, 2, TURNS, &check);
+    weaver.settle(tree, 1, 1, &check);
     // Tests have constants of their own.
-    let places =
-        weaver.settle(tree, count, 1, &["check", "-p", "rocev2", "--lib", "--profile", "test"]);
-    let chosen = weaver.chosen(count, 1);
+    check.extend(["--profile", "test"].into_iter().chain(judge::tests(suites)));
+    let places = weaver.settle(tree, 1, 1, &check);
+    let chosen = weaver.chosen(1, 1);
     let bugs: Vec<_> = weaver.listed.into_iter().chain(chosen).collect();
     for bug in &bugs {
         assert!(places.iter().any(|place| place.number == bug.number), "{} is nowhere", bug.name);
@@ -83,24 +85,18 @@ struct Weaver {
     /// Functions that constants need: they stay `const`, and can hold no bug.
     const_paths: BTreeSet<String>,
     listed: Vec<Bug>,
-    drawn: Vec<Bug>,
+    draws: Vec<Draw>,
 }
 
 impl Weaver {
     /// Writes bugs into the tree until what is left of them compiles; returns where they stand.
-    fn settle(
-        &mut self,
-        tree: &Path,
-        functions: usize,
-        turns: usize,
-        command: &[&str],
-    ) -> Vec<Place> {
+    fn settle(&mut self, tree: &Path, times: usize, turns: usize, command: &[&str]) -> Vec<Place> {
         loop {
             let mut bugs = self.listed.clone();
-            bugs.extend(self.chosen(functions, turns));
-            let before = self.drawn.len();
+            bugs.extend(self.chosen(times, turns));
+            let before = self.drawn();
             let places = self.write(tree, &bugs);
-            if self.drawn.len() != before {
+            if self.drawn() != before {
                 // A function that stays `const` lost its bugs, and others are chosen for them.
                 continue;
             }
@@ -112,26 +108,23 @@ impl Weaver {
         }
     }
 
-    /// The first bugs of each of the first functions.
-    fn chosen(&self, functions: usize, turns: usize) -> Vec<Bug> {
-        let (mut chosen, mut owners): (Vec<Bug>, Vec<&str>) = (Vec::new(), Vec::new());
-        for bug in &self.drawn {
-            let owner = bug.name.split(": ").next().unwrap();
-            let taken = owners.iter().filter(|other| **other == owner).count();
-            let others = owners.last().is_none_or(|last| *last != owner);
-            let all: BTreeSet<_> = owners.iter().collect();
-            if taken >= turns || (others && all.len() >= functions) {
-                continue;
-            }
-            owners.push(owner);
-            chosen.push(bug.clone());
-        }
-        chosen
+    /// How many drawn bugs there are.
+    fn drawn(&self) -> usize {
+        self.draws.iter().map(|draw| draw.bugs.len()).sum()
+    }
+
+    /// The first bugs of each of the first functions of each draw, which are `times` as many as it wants.
+    fn chosen(&self, times: usize, turns: usize) -> Vec<Bug> {
+        self.draws.iter().flat_map(|draw| first(&draw.bugs, times * draw.count, turns)).collect()
+    }
+
+    fn drop_drawn(&mut self, number: u32) {
+        self.draws.iter_mut().for_each(|draw| draw.bugs.retain(|bug| bug.number != number));
     }
 
     /// Drops the bugs that do not compile; whether there were any.
     fn drop_broken(&mut self, broken: &[Broken], places: &[Place]) -> bool {
-        let before = (self.drawn.len(), self.const_paths.len());
+        let before = (self.drawn(), self.const_paths.len());
         for error in broken {
             let inside =
                 |place: &&Place| place.file == error.file && place.lines.contains(&error.line);
@@ -145,25 +138,21 @@ impl Weaver {
                     listed.unwrap().name,
                     error.message
                 );
-                self.drawn.retain(|bug| bug.number != place.number);
+                self.drop_drawn(place.number);
             }
         }
-        before != (self.drawn.len(), self.const_paths.len())
+        before != (self.drawn(), self.const_paths.len())
     }
 
     /// Writes every source file; returns where the bugs stand now.
     fn write(&mut self, tree: &Path, bugs: &[Bug]) -> Vec<Place> {
         let root = crate::workspace();
-        let mut names = files(&root, "rocev2/src");
-        names.extend(
-            bugs.iter().map(|bug| bug.file.clone()).filter(|file| !file.starts_with("rocev2")),
-        );
         let mut places = Vec::new();
-        for file in names {
+        for file in woven(&root) {
             let text = std::fs::read_to_string(root.join(&file)).unwrap();
             let inside: Vec<_> = bugs.iter().filter(|bug| bug.file == file).collect();
             let mut woven = self.weave_file(&file, &text, &inside, &mut places);
-            if file == "rocev2/src/lib.rs" {
+            if WOVEN.iter().any(|folder| file == format!("{folder}/lib.rs")) {
                 woven = format!("{LINTS} {woven}{SWITCH}");
             }
             tree::write(&tree.join(&file), woven.as_bytes());
@@ -194,8 +183,7 @@ impl Weaver {
                 continue;
             }
             woven.push_str(&text[from..function.body.start]);
-            let home = if file.starts_with("rocev2") { "crate" } else { "::rocev2" };
-            woven.push_str(&format!("{{ match {home}::mutation::active() {{\n"));
+            woven.push_str("{ match crate::mutation::active() {\n");
             for bug in inside {
                 let first = 1 + woven.matches('\n').count();
                 let (before, after) = (
@@ -224,9 +212,26 @@ impl Weaver {
         for bug in bugs.iter().filter(|bug| contains(function, bug)) {
             let listed = self.listed.iter().any(|listed| listed.number == bug.number);
             assert!(!listed, "{}: its function is needed by constants", bug.name);
-            self.drawn.retain(|drawn| drawn.number != bug.number);
+            self.drop_drawn(bug.number);
         }
     }
+}
+
+/// Of the first functions of `bugs`, the first bugs of each.
+fn first(bugs: &[Bug], functions: usize, turns: usize) -> Vec<Bug> {
+    let (mut chosen, mut owners): (Vec<Bug>, Vec<&str>) = (Vec::new(), Vec::new());
+    for bug in bugs {
+        let owner = bug.name.split(": ").next().unwrap();
+        let taken = owners.iter().filter(|other| **other == owner).count();
+        let others = owners.last().is_none_or(|last| *last != owner);
+        let all: BTreeSet<_> = owners.iter().collect();
+        if taken >= turns || (others && all.len() >= functions) {
+            continue;
+        }
+        owners.push(owner);
+        chosen.push(bug.clone());
+    }
+    chosen
 }
 
 pub(crate) fn contains(function: &Function, bug: &Bug) -> bool {
