@@ -88,6 +88,11 @@ pub(super) fn cores_near(host: &dyn Host, _: &[String]) {
         assert_eq!(cores_of_connections(), BTreeSet::from([core as u32]));
         drop(connection);
     }
+    // Of cores that are all among the processors any is as good as another.
+    let sides = [0, 1].map(|number| net.side_near(number, 0b1111));
+    let connection = net.connect_sides(sides, address(0), address(1)).expect("a connection");
+    connection.exchange(10, 5000);
+    drop(connection);
     let connections: Vec<_> = (0..4).map(|number| connect(&net, number)).collect();
     assert_eq!(cores_of_connections(), BTreeSet::from_iter(0..CORES));
     exchange(&connections, 300, 5000);
