@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// drops what is more than 64 KiB, and asks for the rest each time, took four million.
 const TURNS_MAX: u64 = 20_000_000;
 
+/// That of every host.
+const HOP_LIMIT: u8 = 64;
+
 impl World {
     /// Runs the seed to its end.
     pub(crate) fn run(mut self) -> Step<Report> {
@@ -259,6 +262,9 @@ impl World {
 
     /// An answer of a host that has another NIC, or from the one before, may not be believed.
     fn doubt_moved(&mut self, frame: &[u8]) {
+        if self.is_from_nowhere(frame) {
+            self.watch.maybe_lost(frame);
+        }
         if !self.moves {
             return;
         }
@@ -267,6 +273,14 @@ impl World {
         if from.is_some_and(|from| self.net.has_moved(from)) {
             self.watch.maybe_disbelieved(&seen);
         }
+    }
+
+    /// Whether a frame was damaged where it says where it comes from, which no checksum covers.
+    fn is_from_nowhere(&self, frame: &[u8]) -> bool {
+        const IPV6: [u8; 2] = [0x86, 0xdd];
+        let Some(frame) = frame.first_chunk::<22>() else { return false };
+        let known = (0..self.hosts.len()).any(|host| frame[6..12] == self.net.nic(host));
+        !known || frame[12..14] == IPV6 && frame[14 + 7] != HOP_LIMIT
     }
 
     /// Keeps what somebody waits for apart from what consumers will look at.
