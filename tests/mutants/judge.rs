@@ -34,7 +34,7 @@ const EDGES: [&str; 6] = ["refusal", "cores", "lifetime", "provider", "ndkpi", "
 const SECONDS: u32 = 90;
 const MEMORY: u32 = 6 << 20;
 /// The time after which a test hangs: what waits uses no processor.
-const HANGS: Duration = Duration::from_secs(60);
+const HANGS: Duration = Duration::from_secs(120);
 /// The simulator's seeds: the first, how many at a time, and how many times.
 const FIRST: u32 = 1_000_000;
 const SLICE: u32 = 90;

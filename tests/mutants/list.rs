@@ -1245,10 +1245,6 @@ list! {
         "Err(error) => {
                 self.requests.fetch_add(1, Ordering::Release);" => "Err(error) => {",
         "a request that is refused leaves no place taken";
-    NewsWakeNobody "driver/src/shard.rs":
-        "& 1 << core == 0 {
-            self.wake(0);" => "& 1 << core == 0 {",
-        "news of a core wake the desk";
     MappingsAreForgotten "driver/src/lane/steps.rs":
         "self.bytes.lams.update();" => "",
         "a post finds its mapping";
