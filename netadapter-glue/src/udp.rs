@@ -328,11 +328,12 @@ impl Edge for Udp {
     }
 }
 
-/// Nothing is fragmented, each datagram tells its marks and hop limit, and the kernel what became of those that were sent.
+/// Nothing is fragmented, each datagram tells its marks and hop limit, and the kernel what became of those that were sent. A path's
+/// MTU is the interface's: `DO` would take a smaller one from any ICMP error, which needs no more than both addresses to forge.
 fn set_options(fd: BorrowedFd<'_>, own: IpAddr, offload: bool) -> io::Result<()> {
     let options: &[((i32, i32), i32)] = if own.is_ipv4() {
         &[
-            ((libc::SOL_IP, libc::IP_MTU_DISCOVER), libc::IP_PMTUDISC_DO),
+            ((libc::SOL_IP, libc::IP_MTU_DISCOVER), libc::IP_PMTUDISC_PROBE),
             ((libc::SOL_IP, libc::IP_RECVTOS), 1),
             ((libc::SOL_IP, libc::IP_RECVTTL), 1),
             ((libc::SOL_IP, libc::IP_RECVERR), 1),
@@ -341,7 +342,7 @@ fn set_options(fd: BorrowedFd<'_>, own: IpAddr, offload: bool) -> io::Result<()>
         &[
             // RoCEv2 needs no UDP checksum, and many peers send none.
             ((libc::SOL_UDP, UDP_NO_CHECK6_RX), 1),
-            ((libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER), libc::IPV6_PMTUDISC_DO),
+            ((libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER), libc::IPV6_PMTUDISC_PROBE),
             ((libc::SOL_IPV6, libc::IPV6_RECVTCLASS), 1),
             ((libc::SOL_IPV6, libc::IPV6_RECVHOPLIMIT), 1),
             ((libc::SOL_IPV6, libc::IPV6_RECVERR), 1),

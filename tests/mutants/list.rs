@@ -1467,6 +1467,9 @@ list! {
     SocketsOwnErrorsAreReports "netadapter-glue/src/udp/errors.rs":
         "matches!(value.get(ORIGIN_AT), Some(&(ORIGIN_ICMP | ORIGIN_ICMP6)))" => "value.len() > ORIGIN_AT",
         "only what others report is a report";
+    IcmpNamesThePathMtu "netadapter-glue/src/udp.rs":
+        "libc::IP_PMTUDISC_PROBE" => "libc::IP_PMTUDISC_DO",
+        "an ICMP error, which anybody can forge, makes no path too narrow";
     DatagramsOfUdpWaitForEver "netadapter-glue/src/udp.rs":
         "if self.refusal.stays(self.queue.head_len(), Instant::now()) {" => "if true {",
         "a frame that is refused for ever is given up";

@@ -281,6 +281,66 @@ fn send_past_a_refused_one() -> Result<(), String> {
     Ok(())
 }
 
+/// Goal: no forged ICMP error makes the path to a peer too narrow for our packets.
+/// Method: the other side of a veth pair says once that a packet of ours was too long for a router; a long one leaves afterwards.
+#[test]
+fn a_forged_path_mtu_is_not_believed() {
+    let told = std::thread::spawn(send_past_a_forged_mtu).join().unwrap();
+    if let Err(reason) = told {
+        println!("skipped: {reason}");
+    }
+}
+
+fn send_past_a_forged_mtu() -> Result<(), String> {
+    crate::sys::own_network().map_err(|error| error.to_string())?;
+    for args in [
+        "link add v0 mtu 4200 type veth peer name v1 mtu 4200",
+        "link set v0 addrgenmode none",
+        "link set v1 addrgenmode none",
+        "link set v0 up",
+        "link set v1 up",
+        "addr add 192.0.2.1/24 dev v0",
+        "neigh add 192.0.2.2 lladdr 02:00:00:00:00:09 dev v0",
+    ] {
+        run("ip", args)?;
+    }
+    let mut edge = edge("192.0.2.1", false);
+    let mut peer = AfPacket::open("v1").map_err(|error| error.to_string())?;
+    let (long, _) = addressed("192.0.2.1", "192.0.2.2", 4000, 4000);
+    let too_long = too_long_for_a_router(&long);
+    let sent = peer.transmit_each(1, |buffer| {
+        buffer[..too_long.len()].copy_from_slice(&too_long);
+        Some(Transmit { len: too_long.len(), segments: None })
+    });
+    assert_eq!(sent, Ok(1));
+    let known = run("ip", "route get 192.0.2.2");
+    send(&mut edge, &long, None);
+    let is_ours = |frame: &[u8]| frame.get(36..38) == Some(&ROCE_PORT.to_be_bytes());
+    assert_eq!(receive_frames(&mut peer, 1, is_ours)[0].0.len(), long.len(), "{known:?}");
+    assert_eq!(edge.drops().refused, 0);
+    Ok(())
+}
+
+/// The ICMP error (RFC 792, RFC 1191) of a router behind which links carry 600 bytes, about a packet of ours.
+fn too_long_for_a_router(ours: &[u8]) -> Vec<u8> {
+    let mut icmp = [&[3, 4, 0, 0, 0, 0, 2, 88], &ours[14..14 + 28]].concat();
+    let sum = checksum(&icmp);
+    icmp[2..4].copy_from_slice(&sum);
+    let mut ip =
+        [&[0x45, 0, 0, 56, 0, 1, 0, 0, 64, 1, 0, 0, 192, 0, 2, 254], &ours[26..30]].concat();
+    let sum = checksum(&ip);
+    ip[10..12].copy_from_slice(&sum);
+    [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9, 8, 0], &ip, &icmp].concat()
+}
+
+/// The Internet checksum (RFC 1071) of an even number of bytes.
+fn checksum(bytes: &[u8]) -> [u8; 2] {
+    let pairs = bytes.as_chunks::<2>().0.iter();
+    let sum: u32 = pairs.map(|pair| u32::from(u16::from_be_bytes(*pair))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    (!((folded & 0xffff) + (folded >> 16)) as u16).to_be_bytes()
+}
+
 /// Goal: reports of the network, which anybody can forge, are counted, and cost no datagram on its way out or in.
 /// Method: every other datagram is for an address of this host where nobody has the port, so that the kernel reports each.
 #[test]
