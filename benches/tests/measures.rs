@@ -272,6 +272,14 @@ fn a_rate_is_not_exceeded() {
     assert_eq!(number(run, "messages"), 51);
 }
 
+/// Method: each of these messages may come due between the last look at the limit and the wait for it.
+#[test]
+fn a_rate_is_kept_up() {
+    let report = json("--operations write --iterations 5000 --size 64 --rate-limit 0.01");
+    let [run] = operations(&report) else { panic!("{report}") };
+    assert_eq!(number(run, "messages"), 5000);
+}
+
 // ---- help --------------------------------------------------------------------------------------
 
 fn names(runs: &[Value]) -> Vec<&str> {

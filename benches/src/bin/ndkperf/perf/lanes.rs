@@ -185,8 +185,8 @@ impl Lanes {
     /// Waits once, and acts on what has come.
     fn turn(&mut self) -> Result<(), Failure> {
         let now = Instant::now();
-        let resumes = |lane: &Lane| lane.sender.as_ref().and_then(|sender| sender.resumes_at(now));
-        let until = self.lanes.iter().filter_map(resumes).min();
+        let waits = |lane: &Lane| lane.sender.as_ref().and_then(|sender| sender.waits_until(now));
+        let until = self.lanes.iter().filter_map(waits).min();
         self.completions.wait(&mut self.lanes, until, &mut self.events)?;
         let now = Instant::now();
         for (place, event) in self.events.drain(..) {

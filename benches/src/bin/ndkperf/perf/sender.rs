@@ -162,7 +162,7 @@ impl Sender {
     }
 
     /// When the limit of the rate lets it go on, where that is what it waits for.
-    pub(super) fn resumes_at(&self, now: Instant) -> Option<Instant> {
+    fn resumes_at(&self, now: Instant) -> Option<Instant> {
         if self.parameters.rate == 0 || !self.wants_more(now) {
             return None;
         }
@@ -170,6 +170,12 @@ impl Sender {
         let bits = posted as f64 * f64::from(self.parameters.size) * 8.0;
         let due = self.start + Duration::from_secs_f64(bits / self.parameters.rate as f64);
         (due > now).then_some(due)
+    }
+
+    /// Until when to wait at most: at once where the limit of the rate has let it go on since it was last asked.
+    pub(super) fn waits_until(&self, now: Instant) -> Option<Instant> {
+        let late = self.parameters.rate > 0 && self.next_group(now) > 0;
+        if late { Some(now) } else { self.resumes_at(now) }
     }
 
     /// Posts message `place` of a group. Returns the time.
