@@ -9,7 +9,7 @@ use rocev2::ids::Rkey;
 use rocev2::psn::Psn;
 use rocev2::qp::{QpState, SendOp};
 use rocev2::wire::Opcode::*;
-use rocev2::wire::{AtomicEth, Bth, DropReason, Encap, Ext, Mac, Opcode, Packet, Reth};
+use rocev2::wire::{AtomicEth, Bth, DropReason, Encap, Ext, Mac, Opcode, Operation, Packet, Reth};
 
 const STRANGER: Mac = Mac([2, 0x99, 0, 0, 0, 9]);
 /// Packets in flight, all of the window.
@@ -275,7 +275,8 @@ fn a_peer_that_takes_another_port_for_each_packet_loses_nothing_for_it() {
 fn captured_writes_from_a_port_for_each_packet_lose_nothing() {
     let capture = capture("rc_write.pcap");
     let packets = capture.frames.iter().map(|frame| Packet::parse(frame).unwrap());
-    let mut writes: Vec<_> = packets.filter(|packet| is_write(packet.bth.opcode)).collect();
+    let mut writes: Vec<_> =
+        packets.filter(|packet| packet.bth.opcode.operation() == Operation::Write).collect();
     let (psn, va) = (writes[0].bth.psn, writes[0].ext.reth().unwrap().va);
     let moved = |key, reth: Reth| Ext::Reth(Reth { va: BASE + reth.va - va, rkey: key, ..reth });
     let mut written = pattern(TERMS.bytes);
@@ -298,10 +299,6 @@ fn captured_writes_from_a_port_for_each_packet_lose_nothing() {
         assert_eq!(acked, Some((ACK, writes.len() as i32 - 1)));
         assert!(world.mismatches() == 0 && *world.bytes() == written);
     });
-}
-
-fn is_write(opcode: Opcode) -> bool {
-    matches!(opcode, WriteFirst | WriteMiddle | WriteLast | WriteOnly)
 }
 
 /// The same of a peer that says nothing but ACKs, of many packets each: one probe teaches it.

@@ -135,7 +135,7 @@ list! {
         "fits(packet, wqe, done, cx.sq, cx.peer)\n                && place(" => "place(",
         "READ data that comes early has the length of its place, too";
     RttIsSampledOnAResend "qp/outbound.rs":
-        "cx.asked.filter(|_| new)" => "cx.asked",
+        "asked.filter(|_| new)" => "asked",
         "Karn: no round trip is measured on what was sent twice";
     RnrRetryForeverEnds "qp/send/completer.rs":
         "if self.rnr_retry != RNR_RETRY_FOREVER {" => "if true {",

@@ -240,10 +240,12 @@ fn datagrams_behind_a_refused_one_leave() {
     }
 }
 
-fn send_past_a_refused_one() -> Result<(), String> {
+/// An edge in a network of this thread's own, on a side of a veth pair that takes packets of 4200 bytes; and the other side, which
+/// takes these.
+fn beside_a_veth(mtu: usize) -> Result<(Udp, AfPacket), String> {
     crate::sys::own_network().map_err(|error| error.to_string())?;
+    run("ip", &format!("link add v0 mtu 4200 type veth peer name v1 mtu {mtu}"))?;
     for args in [
-        "link add v0 mtu 4200 type veth peer name v1 mtu 1500",
         "link set v0 addrgenmode none",
         "link set v1 addrgenmode none",
         "link set v0 up",
@@ -253,8 +255,12 @@ fn send_past_a_refused_one() -> Result<(), String> {
     ] {
         run("ip", args)?;
     }
-    let mut edge = edge("192.0.2.1", false);
-    let mut peer = AfPacket::open("v1").map_err(|error| error.to_string())?;
+    let peer = AfPacket::open("v1").map_err(|error| error.to_string())?;
+    Ok((edge("192.0.2.1", false), peer))
+}
+
+fn send_past_a_refused_one() -> Result<(), String> {
+    let (mut edge, mut peer) = beside_a_veth(1500)?;
     let (long, _) = addressed("192.0.2.1", "192.0.2.2", 4000, 4000);
     let short = |number| {
         let (mut bytes, _) = addressed("192.0.2.1", "192.0.2.2", 100, 100);
@@ -292,20 +298,7 @@ fn a_forged_path_mtu_is_not_believed() {
 }
 
 fn send_past_a_forged_mtu() -> Result<(), String> {
-    crate::sys::own_network().map_err(|error| error.to_string())?;
-    for args in [
-        "link add v0 mtu 4200 type veth peer name v1 mtu 4200",
-        "link set v0 addrgenmode none",
-        "link set v1 addrgenmode none",
-        "link set v0 up",
-        "link set v1 up",
-        "addr add 192.0.2.1/24 dev v0",
-        "neigh add 192.0.2.2 lladdr 02:00:00:00:00:09 dev v0",
-    ] {
-        run("ip", args)?;
-    }
-    let mut edge = edge("192.0.2.1", false);
-    let mut peer = AfPacket::open("v1").map_err(|error| error.to_string())?;
+    let (mut edge, mut peer) = beside_a_veth(4200)?;
     let (long, _) = addressed("192.0.2.1", "192.0.2.2", 4000, 4000);
     let too_long = too_long_for_a_router(&long);
     let sent = peer.transmit_each(1, |buffer| {

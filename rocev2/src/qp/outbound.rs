@@ -272,20 +272,8 @@ impl Qp {
         let (pd, qpn, sq, tally, memory) =
             (self.pd, self.qpn, &mut self.sq, &self.tally, &mut **memory);
         let (spent_by, paced) = (now, false);
-        let mut cx = requester::Context {
-            peer,
-            pd,
-            qpn,
-            mrs,
-            memory,
-            sq,
-            out,
-            tally,
-            now,
-            spent_by,
-            paced,
-            asked: None,
-        };
+        let mut cx =
+            requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
         let asked = self.requester.fill_common(&mut cx, run);
         if run.packets() > 0 {
             self.deadline_moved |= self.completer.sent(now, asked, &self.sq);
@@ -408,22 +396,11 @@ impl Qp {
             self.sq.set_congested(self.completer.responses_congested(&self.sq));
         }
         let (pd, qpn, sq, tally) = (self.pd, self.qpn, &mut self.sq, &self.tally);
-        let mut cx = requester::Context {
-            peer,
-            pd,
-            qpn,
-            mrs,
-            memory,
-            sq,
-            out,
-            tally,
-            now,
-            spent_by,
-            paced,
-            asked: None,
-        };
-        let (written, idle) = self.requester.fill(&mut cx, unit, max_packets);
-        let asked = cx.asked.filter(|_| new);
+        let mut cx =
+            requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
+        let requester::Filled { written, asked, idle } =
+            self.requester.fill(&mut cx, unit, max_packets);
+        let asked = asked.filter(|_| new);
         self.requests_idle = idle;
         if written > 0 {
             self.completer.sent(now, asked, &self.sq);

@@ -95,8 +95,17 @@ pub(crate) struct Context<'a, M> {
     pub spent_by: Instant,
     /// Congestion control limits the packets that leave now.
     pub paced: bool,
-    /// The first packet written that requested a response, and whether it is a READ.
+}
+
+/// Packets that were written into a unit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Filled {
+    /// Their number.
+    pub written: usize,
+    /// The first that requested a response, and whether it is a READ.
     pub asked: Option<(Psn, bool)>,
+    /// Nothing is left that could leave now.
+    pub idle: bool,
 }
 
 impl Requester {
@@ -134,14 +143,14 @@ impl Requester {
     }
 
     /// Writes the packets that may leave and fit `unit`, and executes the requests between them that have
-    /// none. Returns the number of packets, and whether nothing is left that could leave now.
+    /// none.
     pub(crate) fn fill<M: Memory>(
         &self,
         cx: &mut Context<'_, M>,
         unit: &mut UnitWriter<'_>,
         mut max_packets: usize,
-    ) -> (usize, bool) {
-        let mut written = 0;
+    ) -> Filled {
+        let (mut written, mut asked) = (0, None);
         while written < max_packets {
             let done = match self.plan(cx.sq, cx.peer) {
                 Ok(plan) if !unit.fits(plan.ext.len(), plan.payload_len) => break,
@@ -154,17 +163,21 @@ impl Requester {
                     // Pacing may delay the next packet past the timer: request an ACK now, so that the wait
                     // is not taken for loss.
                     plan.ack_req |= cx.paced && written + 1 == max_packets;
+                    let packet = (cx.sq.next_to_send(), plan.opcode == Opcode::ReadRequest);
                     let result = write(&plan, cx, unit);
-                    written += usize::from(result.is_ok());
+                    if result.is_ok() {
+                        written += 1;
+                        asked = asked.or(plan.ack_req.then_some(packet));
+                    }
                     result
                 }
                 Err(Wait::Execute) => execute(cx),
-                Err(Wait::Blocked) => return (written, true),
+                Err(Wait::Blocked) => return Filled { written, asked, idle: true },
                 // A failed request is reported once all before it are complete. No further packet leaves of
                 // it, or of the requests behind it.
                 Err(Wait::Fault(_)) => {
                     cx.sq.give_up_resend();
-                    return (written, true);
+                    return Filled { written, asked, idle: true };
                 }
             };
             if let (Err(status), Some((wqe, _))) = (done, cx.sq.at_cursor()) {
@@ -172,7 +185,7 @@ impl Requester {
                 cx.sq.give_up_resend();
             }
         }
-        (written, false)
+        Filled { written, asked, idle: false }
     }
 
     fn plan(&self, sq: &mut SendQueue, peer: &PeerQp) -> Result<Plan, Wait> {
@@ -302,9 +315,6 @@ fn write<M: Memory>(
     if let Some(cause) = cx.sq.resent_for() {
         let len = segment_len(plan.ext.len(), plan.payload_len) + cx.peer.encap.header_len();
         count_again(cause, is_read, len, cx.tally);
-    }
-    if bth.ack_req {
-        cx.asked = cx.asked.or(Some((psn, is_read)));
     }
     cx.sq.sent(plan.packets, is_read, cx.now, cx.spent_by);
     Ok(())

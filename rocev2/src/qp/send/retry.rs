@@ -331,8 +331,9 @@ impl RetryTimer {
     /// the first packet left.
     pub(crate) fn put_off(&mut self, now: Instant, at: Instant) {
         let due = after(at, self.wait_ns(now));
-        if self.tries == 0 && due > now && self.gives_up_at().is_none_or(|end| now < end) {
-            self.deadline = Some(self.gives_up_at().map_or(due, |end| due.min(end)));
+        let due = self.gives_up_at().map_or(due, |end| due.min(end));
+        if self.tries == 0 && due > now {
+            self.deadline = Some(due);
         }
     }
 
