@@ -43,7 +43,8 @@ pub(super) fn cores(host: &dyn Host, arguments: &[String]) {
     net.end(host);
 }
 
-fn connect(net: &Net, number: u16) -> Connection {
+/// A connection of the two adapters to a listener of its own.
+pub(super) fn connect(net: &Net, number: u16) -> Connection {
     let sides = [net.side(0), net.side(1)];
     net.connect_by(sides, address(0), (address(1), PORT + number).into()).expect("a connection")
 }

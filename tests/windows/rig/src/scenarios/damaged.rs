@@ -4,7 +4,8 @@ use driver::abi::*;
 use ndis_driver::counter_sets::{CounterSet, SETS};
 use ndis_driver::problems::{Problem, REFUSALS_TOLD};
 
-use super::net::{Connection, Net, PATIENCE, PORT};
+use super::cores::connect;
+use super::net::{Connection, Net, PATIENCE};
 use super::offloads::ALL as OFFLOADS;
 use super::stages::expect_events;
 use super::*;
@@ -84,11 +85,6 @@ fn refuse_ordinary_frames([a, b]: [&'static Vnic; 2]) {
     eventually("the short frame", || b.heard.lock().unwrap().contains(&short));
     assert!(!b.heard.lock().unwrap().contains(&long), "a refused frame is heard");
     say!("refused frames of TCP/IP verified");
-}
-
-fn connect(net: &Net, number: u16) -> Connection {
-    let sides = [net.side(0), net.side(1)];
-    net.connect_by(sides, address(0), (address(1), PORT + number).into()).expect("a connection")
 }
 
 fn long_bytes() -> Vec<u8> {
