@@ -239,7 +239,7 @@ impl World {
             match crossing {
                 Crossing::Taken(frame) => {
                     if !self.was_forged(&frame) {
-                        self.doubt_moved(&frame);
+                        self.doubt(&frame);
                         self.watch.taken(clock, &frame);
                     }
                 }
@@ -260,8 +260,9 @@ impl World {
         Ok(())
     }
 
-    /// An answer of a host that has another NIC, or from the one before, may not be believed.
-    fn doubt_moved(&mut self, frame: &[u8]) {
+    /// What was damaged where it says where it comes from may be dropped. An answer of a host that has another NIC, or from the one
+    /// before, may not be believed.
+    fn doubt(&mut self, frame: &[u8]) {
         if self.is_from_nowhere(frame) {
             self.watch.maybe_lost(frame);
         }
