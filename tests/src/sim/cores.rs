@@ -129,10 +129,11 @@ impl World {
 
     /// A frame has arrived at a host.
     pub(crate) fn deliver(&mut self, host: usize, frame: Vec<u8>) {
-        let this = &mut self.hosts[host];
-        if this.provider.is_none() && this.foreign.is_none() {
+        let this = &self.hosts[host];
+        if this.provider.is_none() && this.foreign.is_none() || self.withholds(&frame) {
             return;
         }
+        let this = &mut self.hosts[host];
         let core = this.core_of(&frame);
         let core = &mut this.cores[core];
         let mut port = lock(&core.port);

@@ -238,7 +238,9 @@ impl World {
         for crossing in crossed {
             match crossing {
                 Crossing::Taken(frame) => {
-                    if !self.was_forged(&frame) {
+                    if self.was_forged(&frame) {
+                        self.watch.taken_forged(&frame);
+                    } else {
                         self.doubt(&frame);
                         self.watch.taken(clock, &frame);
                     }

@@ -182,10 +182,18 @@ impl Watch {
         self.peers.iter().filter(move |(from, to)| lives(from) && lives(to)).map(|(&a, &b)| (a, b))
     }
 
-    /// The first PSN of the requests that go to a QP from another, and how many are acknowledged and sent.
-    pub(crate) fn between(&self, to: Name, from: Name) -> Option<(u32, [u64; 2])> {
+    /// The first PSN of the requests that go to a QP from another, and how many are acknowledged, have arrived, and are sent.
+    pub(crate) fn between(&self, to: Name, from: Name) -> Option<(u32, [u64; 3])> {
         let flow = self.flows.get(&to).filter(|flow| flow.from == from && !flow.parted)?;
-        Some((flow.first, [flow.acked, flow.sent]))
+        Some((flow.first, [flow.acked, flow.arrived, flow.sent]))
+    }
+
+    /// A host has taken a frame that a third party forged: it may be answered as one that comes again.
+    pub(crate) fn taken_forged(&mut self, frame: &[u8]) {
+        let Some(Ok(seen)) = look(frame) else { return };
+        if let Some(flow) = self.flows.get_mut(&(seen.dst, seen.qpn)) {
+            flow.reached.iter_mut().for_each(|count| *count += 1);
+        }
     }
 
     /// Whether a QP is, or was, connected.

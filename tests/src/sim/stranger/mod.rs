@@ -24,9 +24,10 @@ use super::foreign::wire::{Packet, Route, frame, resolve};
 use super::packet::{look, opcode};
 use super::trial::Trial;
 use super::world::{MS, Part, Step, World};
+use packets::Forged;
 use peer::Conn;
 use rocev2::env::Rng;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What a stranger does, with what it knows.
@@ -153,7 +154,7 @@ pub(crate) struct Strange {
     invented: u32,
     conns: Vec<Conn>,
     /// What it sent in the name of others, and no host has taken yet.
-    forged: BTreeSet<Vec<u8>>,
+    forged: BTreeMap<Vec<u8>, Forged>,
 }
 
 impl Strange {
@@ -175,7 +176,7 @@ impl Strange {
             Stranger::Asks => 96,
             _ => [64, 256, 1024, 10_000][rng.below(4) as usize],
         };
-        let (conns, forged) = (Vec::new(), BTreeSet::new());
+        let (conns, forged) = (Vec::new(), BTreeMap::new());
         let (rng, act_at, sent) = (rng.fork(), None, 0);
         Some(Self { kind, rng, silent, act_at, sent, invented, conns, forged })
     }
@@ -311,7 +312,7 @@ impl World {
 
     /// A host has taken a frame; true: it was forged by the stranger, and nobody may learn from it.
     pub(crate) fn was_forged(&mut self, frame: &[u8]) -> bool {
-        self.stranger.as_mut().is_some_and(|strange| strange.forged.remove(frame))
+        self.stranger.as_mut().is_some_and(|strange| strange.forged.remove(frame).is_some())
     }
 
     /// A host has sent a frame; true: a packet of a connection of the stranger.

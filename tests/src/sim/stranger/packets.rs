@@ -6,9 +6,10 @@ use crate::sim::Deed;
 use crate::sim::foreign::wire::{Packet, Route, frame, psn};
 use crate::sim::net::mac;
 use crate::sim::packet::{LISTED_LEN, opcode};
+use crate::sim::watch::Name;
 use crate::sim::world::World;
 
-/// So much further than what was sent is no packet that a responder expects before it has looked at this one.
+/// So much further than what was sent is mostly no packet that its responder expects when it comes.
 const AHEAD: u64 = 8;
 /// Notifications of each connection in a millisecond, and connections that are notified.
 const NOTIFICATIONS: u32 = 10;
@@ -24,7 +25,41 @@ struct Known {
     qpns: [u32; 2],
 }
 
+impl Known {
+    /// The victim's end, and its peer's.
+    const fn ends(&self) -> [Name; 2] {
+        let Self { route: Route { ips: [far, near], .. }, qpns: [far_qpn, near_qpn], .. } = *self;
+        [(near, near_qpn), (far, far_qpn)]
+    }
+}
+
+/// What a forged packet names: a request to a queue pair from another, or the answer to it; or nothing.
+#[derive(Clone, Copy)]
+pub(super) struct Forged {
+    to: Name,
+    from: Name,
+    at: Option<u64>,
+    answer: bool,
+}
+
 impl World {
+    /// Whether an arriving frame is forged, and may be the very packet that its victim expects: that one is executed, whoever
+    /// sent it, so nobody gets it.
+    pub(crate) fn withholds(&mut self, frame: &[u8]) -> bool {
+        let Some(strange) = &mut self.stranger else { return false };
+        let Some(&Forged { to, from, at, answer }) = strange.forged.get(frame) else {
+            return false;
+        };
+        let Some(at) = at else { return false };
+        let never = self.watch.between(to, from).is_some_and(|(_, [acked, arrived, sent])| {
+            if answer { at > arrived } else { at > sent || at < acked }
+        });
+        if !never {
+            strange.forged.remove(frame);
+        }
+        !never
+    }
+
     /// Live connections of hosts of ours, by each of their ends.
     fn overhear(&self) -> Vec<Known> {
         let host_of = |ip| self.hosts.iter().position(|host| host.ips.contains(&ip));
@@ -42,7 +77,13 @@ impl World {
     }
 
     /// Sends a packet in the name of a peer, and lets nobody learn from it.
-    fn say_as(&mut self, strange: &mut Strange, known: &Known, marks: u8, packet: &Packet) {
+    fn say_as(
+        &mut self,
+        strange: &mut Strange,
+        known: &Known,
+        marks: u8,
+        (packet, forged): (&Packet, Forged),
+    ) {
         let mut route = known.route;
         if known.any_port || strange.rng.below(2) == 0 {
             route.macs[0] = MAC;
@@ -52,7 +93,7 @@ impl World {
         bytes[14 + header + 8 + 4] = marks;
         let mut taken = bytes.clone();
         taken[..6].copy_from_slice(&mac(known.victim));
-        strange.forged.insert(taken);
+        strange.forged.insert(taken, forged);
         let after = u64::from(strange.rng.below(200_000));
         self.say(strange, known.victim, after, bytes);
     }
@@ -69,34 +110,33 @@ impl World {
             self.forge_answer(strange, known)
         };
         if let Some(packet) = packet {
-            self.say_as(strange, known, 0, &packet);
+            self.say_as(strange, known, 0, (&packet.0, packet.1));
             self.did(Deed::StrangePacket);
         }
     }
 
     /// A SEND that its peer has not sent yet, or one of other bytes that it has sent long ago.
-    fn forge_request(&self, strange: &mut Strange, known: &Known) -> Option<Packet> {
-        let [near, far] =
-            [(known.route.ips[1], known.qpns[1]), (known.route.ips[0], known.qpns[0])];
-        let (first, [acked, sent]) = self.watch.between(near, far)?;
+    fn forge_request(&self, strange: &mut Strange, known: &Known) -> Option<(Packet, Forged)> {
+        let [near, far] = known.ends();
+        let (first, [acked, _, sent]) = self.watch.between(near, far)?;
         let early = strange.rng.below(3) > 0;
         let at = if early { sent + AHEAD + u64::from(strange.rng.below(32)) } else { acked };
         let at = at.checked_sub(u64::from(!early))?;
-        Some(Packet {
+        let packet = Packet {
             opcode: 0x04,
             ack_req: strange.rng.below(2) == 0,
             qpn: near.1,
             psn: psn(first, at),
             payload: vec![0xee; strange.rng.below(65) as usize],
             ..Packet::default()
-        })
+        };
+        Some((packet, Forged { to: near, from: far, at: Some(at), answer: false }))
     }
 
     /// An ACK, a NAK, a gap report or a list of ACKs about what is under way.
-    fn forge_answer(&self, strange: &mut Strange, known: &Known) -> Option<Packet> {
-        let [near, far] =
-            [(known.route.ips[1], known.qpns[1]), (known.route.ips[0], known.qpns[0])];
-        let (first, [acked, sent]) = self.watch.between(far, near)?;
+    fn forge_answer(&self, strange: &mut Strange, known: &Known) -> Option<(Packet, Forged)> {
+        let [near, far] = known.ends();
+        let (first, [acked, _, sent]) = self.watch.between(far, near)?;
         // One that names but the oldest is the one that is expected.
         let open = u32::try_from(sent.checked_sub(acked + 1)?).ok().filter(|&open| open > 0)?;
         let at = acked + 1 + u64::from(strange.rng.below(open));
@@ -118,7 +158,8 @@ impl World {
             _ => {}
         }
         let (qpn, psn) = (near.1, psn(first, at));
-        Some(Packet { opcode: code, qpn, psn, ext, payload, ..Packet::default() })
+        let packet = Packet { opcode: code, qpn, psn, ext, payload, ..Packet::default() };
+        Some((packet, Forged { to: far, from: near, at: Some(at), answer: true }))
     }
 
     /// Connections are told that the network is congested.
@@ -128,7 +169,9 @@ impl World {
             for _ in 0..NOTIFICATIONS {
                 let (code, qpn, ext) = (opcode::CNP, known.qpns[1], vec![0; 16]);
                 let packet = Packet { opcode: code, qpn, ext, ..Packet::default() };
-                self.say_as(strange, &known, 0x40, &packet);
+                let [near, far] = known.ends();
+                let forged = Forged { to: near, from: far, at: None, answer: false };
+                self.say_as(strange, &known, 0x40, (&packet, forged));
                 self.did(Deed::StrangeCnp);
             }
         }
