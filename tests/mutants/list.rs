@@ -1446,6 +1446,9 @@ list! {
     AnnouncementsTeach "netadapter-glue/src/neighbour/mod.rs":
         "self.probe(now_ns, Class::Hint, &known, Some(link));" => "self.known.learn(Neighbour { link, ..known }, Class::Hint);",
         "a neighbour has moved when the old place is silent";
+    ConnectsShareTheLastFrame "netadapter-glue/src/neighbour/mod.rs":
+        "Class::Connect if is_connect => query.due = true," => "Class::Connect if is_connect => {}",
+        "each connect asks";
     OwnAddressIsANeighbour "netadapter-glue/src/neighbour/mod.rs":
         "if is_unicast(ip) && !self.addresses.contains(&ip) {" => "if is_unicast(ip) {",
         "an own address at another host is a conflict";

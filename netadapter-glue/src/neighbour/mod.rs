@@ -350,7 +350,8 @@ impl Neighbours {
     }
 
     /// Starts a query to all hosts for an unknown neighbour; to the place `probe` first, if there is one. Returns false where
-    /// there is no place for it now, or never will be.
+    /// there is no place for it now, or never will be. A connect that shares the query of another one has a frame of its own:
+    /// that query may have sent its last one to a host that lives only since.
     fn ask(
         &mut self,
         now_ns: u64,
@@ -365,8 +366,12 @@ impl Neighbours {
             if let Some(place) = probe {
                 query.turn_to(now_ns, place);
             }
-            if is_connect && has_place && query.class != class {
-                query.take_over(now_ns, class);
+            match query.class {
+                Class::Connect if is_connect => query.due = true,
+                Class::Doubt | Class::Hint if is_connect && has_place => {
+                    query.take_over(now_ns, class);
+                }
+                Class::Connect | Class::Doubt | Class::Hint => {}
             }
             query.class
         });

@@ -106,6 +106,26 @@ fn nobody_answers() {
     assert_eq!(host.poll_event(), None);
 }
 
+/// A host that lives only since the last frame of an older connect's query is found by a later connect.
+#[test]
+fn each_connect_asks() {
+    let mut hosts = [host(0), host(1)];
+    let ips = [ip("10.0.0.1"), ip("10.0.0.2")];
+    hosts[0].resolve(0, ips[0], ips[1]);
+    for quarter in 0..8 {
+        hosts[0].handle_timeout(quarter * 250_000_000);
+        assert_eq!(frames(&mut hosts[0]).len(), 1, "nobody answers yet");
+    }
+    hosts[0].resolve(1_900_000_000, ips[0], ips[1]);
+    hosts[0].resolve(1_900_000_000, ips[0], ips[1]);
+    let asked = frames(&mut hosts[0]);
+    assert_eq!(asked.len(), 1, "one frame for all that came at once");
+    assert!(hosts[1].handle_frame(1_900_000_000, &asked[0]));
+    let answers = frames(&mut hosts[1]);
+    assert!(hosts[0].handle_frame(1_900_000_000, &answers[0]));
+    assert_eq!(hosts[0].poll_event(), Some(Resolution { ip: ips[1], result: Ok(at(1)) }));
+}
+
 /// A removed address is no longer answered for, nor queried from; a new one is. A query from the old
 /// one may go on from another, too.
 #[test]
