@@ -17,7 +17,7 @@ pub(super) struct Waiting {
 
 #[derive(Debug)]
 pub(super) struct Queries {
-    /// One for each address, in their order. It grows with them.
+    /// One for each address, in their order. It grows with those of connects: data does not allocate, nor do frames.
     open: Vec<Query>,
     /// The first to come is the first to be asked for. It grows with them.
     waiting: VecDeque<Waiting>,
@@ -38,9 +38,10 @@ struct Summary {
 }
 
 impl Queries {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         let summary = Summary { next_ns: None, is_due: false, taken: [0; 3] };
-        Self { open: Vec::new(), waiting: VecDeque::new(), summary, strangers: Bucket::new() }
+        let open = Vec::with_capacity(DOUBTS_MAX + HINTS_MAX);
+        Self { open, waiting: VecDeque::new(), summary, strangers: Bucket::new() }
     }
 
     fn find(&self, ip: IpAddr) -> Result<usize, usize> {
@@ -84,12 +85,22 @@ impl Queries {
     /// memory.
     pub(super) fn add(&mut self, query: Query) -> bool {
         let Err(at) = self.find(query.ip) else { return true };
-        if self.open.try_reserve(1).is_err() {
+        if !self.has_room(query.class) {
             return false;
         }
         self.open.insert(at, query);
         self.summarize();
         true
+    }
+
+    /// Makes room for a query: for that of a connect beside all that doubts and hints may take, which then find theirs.
+    fn has_room(&mut self, class: Class) -> bool {
+        let [_, doubts, hints] = self.summary.taken;
+        let others = match class {
+            Class::Connect => DOUBTS_MAX + HINTS_MAX - doubts - hints,
+            Class::Doubt | Class::Hint => 0,
+        };
+        self.open.try_reserve(others + 1).is_ok()
     }
 
     /// Ends the query that an answer from `link` answers, if there is one.
