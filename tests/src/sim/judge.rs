@@ -156,6 +156,8 @@ pub(crate) struct Judge {
     pub(crate) queued: u64,
     /// Hosts do not look at all that they take: nobody knows what they have heard.
     pub(crate) crowded: bool,
+    /// The message that a host takes next may be lost on the way to its core: it need not end anything.
+    pub(crate) maybe_lost: bool,
     sides: BTreeMap<(IpAddr, u32), Side>,
     heard: BTreeMap<(IpAddr, IpAddr, u32), Heard>,
     /// When somebody has taken messages of a peer, at whichever address.
@@ -202,6 +204,7 @@ impl Judge {
 
     /// A host has taken a message.
     pub(crate) fn taken(&mut self, now: u64, seen: &Seen<'_>) {
+        let maybe_lost = std::mem::take(&mut self.maybe_lost);
         let Some(message) = Message::read(seen) else { return };
         let Message { kind, transaction, local, remote, .. } = message;
         self.spoke.entry(seen.src).or_default().push(now);
@@ -245,7 +248,7 @@ impl Judge {
             Kind::Rej if side.active && !side.lowered && refuses_path_mtu(&message) => {
                 side.smaller = Some(message.get(12, 1));
             }
-            Kind::Rej | Kind::Dreq | Kind::Drep => {
+            Kind::Rej | Kind::Dreq | Kind::Drep if !maybe_lost => {
                 side.over.get_or_insert(now);
             }
             _ => {}

@@ -76,6 +76,8 @@ struct Flow {
     unsure_from: Option<u64>,
     /// A probe was sent, and nothing has come back since.
     probed: bool,
+    /// Probes that were sent.
+    probes: u64,
     /// The requester was told that all before it is executed, and has this data of READs beyond
     /// `acked`.
     executed: u64,
@@ -258,6 +260,8 @@ impl Watch {
         let Some(Ok(seen)) = look(frame) else { return };
         if opcode::is_response(seen.opcode) {
             self.doubt_answer(&seen);
+        } else if seen.opcode == opcode::UD_SEND_ONLY {
+            self.judge.maybe_lost = true;
         } else {
             self.flows.get_mut(&(seen.dst, seen.qpn)).map(Flow::doubt);
         }
@@ -339,15 +343,15 @@ impl Watch {
         Ok(())
     }
 
-    /// Nothing was sent twice, and each ACK has told of something, but for those that a host without a receive has asked to
-    /// send again.
+    /// Nothing was sent twice, and each ACK has told of something or answered a probe, but for those that a host without a
+    /// receive has asked to send again.
     ///
     /// # Errors
     /// What was.
     pub(crate) fn check_once(&self) -> Objection {
         for ((host, qpn), flow) in self.flows.iter().filter(|(_, flow)| flow.ours) {
             let ([first, all], idle) = (flow.requests, flow.idle_acks);
-            let once = flow.refusals > 0 || first == all && idle == 0;
+            let once = flow.refusals > 0 || first == all && idle <= flow.probes;
             require!(once, "{all} packets to {host} QP {qpn:#x} for {first}, {idle} idle ACKs");
         }
         Ok(())
@@ -416,6 +420,7 @@ impl Watch {
             doubtful_from: None,
             unsure_from: None,
             probed: false,
+            probes: 0,
             executed: 0,
             early: BTreeSet::new(),
             paused: 0,
@@ -473,6 +478,7 @@ impl Watch {
         require!(known, "a request to somebody else's QP");
         if flow.is_probe(seen) {
             flow.probed = true;
+            flow.probes += 1;
             return Ok(());
         }
         require!(now >= flow.paused, "a request in the pause that RNR NAK asked for");
