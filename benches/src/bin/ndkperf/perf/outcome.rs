@@ -59,6 +59,22 @@ pub(crate) struct Interval {
     pub(crate) counters: Counters,
 }
 
+impl Interval {
+    /// Together with what followed it.
+    pub(super) fn extend(&mut self, rest: Self) {
+        self.at = rest.at;
+        self.flow.messages += rest.flow.messages;
+        self.flow.bytes += rest.flow.bytes;
+        self.flow.elapsed += rest.flow.elapsed;
+        for (name, by) in rest.counters {
+            match self.counters.iter_mut().find(|(other, _)| *other == name) {
+                Some((_, count)) => *count += by,
+                None => self.counters.push((name, by)),
+            }
+        }
+    }
+}
+
 /// What the provider counted, by name.
 pub(crate) type Counters = Vec<(&'static str, u64)>;
 

@@ -169,6 +169,13 @@ impl<'a> Watcher<'a> {
     }
 
     fn note(&mut self, messages: u64, at: Duration, watch: &mut dyn FnMut(Sight<'_>)) {
+        let interval = self.since_the_last(messages, at);
+        watch(Sight::Interval(&interval));
+        self.intervals.push(interval);
+    }
+
+    /// What has moved since the last interval ended.
+    fn since_the_last(&mut self, messages: u64, at: Duration) -> Interval {
         let counters = self.provider.counters();
         let changed = moved_by(&self.counters, &counters).into_iter().filter(|(_, by)| *by > 0);
         let before = self.intervals.last().map_or(Duration::ZERO, |interval| interval.at);
@@ -176,19 +183,29 @@ impl<'a> Watcher<'a> {
         let elapsed = at.saturating_sub(before);
         let flow = Flow { messages: more, bytes: more * self.size, elapsed };
         let interval = Interval { at, flow, counters: changed.collect() };
-        watch(Sight::Interval(&interval));
-        self.intervals.push(interval);
         self.counters = counters;
         self.messages = messages;
+        interval
     }
 
-    /// The rest of the last interval.
+    /// The rest is an interval with its true length. Below a tenth of the others it would have a rate of chance, as the threads
+    /// end and count at times of their own: then the last one, whose row has been printed, has it in the report.
     fn end(&mut self, outcome: &Outcome, watch: &mut dyn FnMut(Sight<'_>)) {
-        if self.interval.is_some() && outcome.messages > self.messages {
-            self.note(outcome.messages, outcome.elapsed, watch);
+        let (messages, at) = (outcome.messages, outcome.elapsed);
+        let Some(interval) = self.interval.filter(|_| messages > self.messages) else { return };
+        let last = self.intervals.last().map(|last| last.at);
+        let Some(last) = last.filter(|last| at < *last + interval / LEAST) else {
+            return self.note(messages, at, watch);
+        };
+        let rest = self.since_the_last(messages, at.max(last));
+        if let Some(interval) = self.intervals.last_mut() {
+            interval.extend(rest);
         }
     }
 }
+
+/// The shortest rest that is an interval of its own is one part in so many of an interval.
+const LEAST: u32 = 10;
 
 fn moved_by(before: &AdapterCounters, now: &AdapterCounters) -> Counters {
     let moved = now.iter().zip(before.iter());
@@ -198,3 +215,42 @@ fn moved_by(before: &AdapterCounters, now: &AdapterCounters) -> Counters {
 
 /// Time between two looks at the progress.
 const TICK: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::edge;
+    use clap::Parser;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Goal: every message is in an interval, and none of a moment has a rate.
+    #[test]
+    fn a_short_rest_is_no_interval_of_its_own() {
+        let text = ["ndkperf", "--size", "1000", "--interval", "1"];
+        let Command::Loopback(args) = Cli::parse_from(text).into_command() else { panic!() };
+        let [client, _server] = edge::loopback(&args, 19).unwrap();
+        let plan = args.run.plans(0).unwrap()[0];
+        for (elapsed, ends) in [
+            (SECOND * 2 - SECOND / 1000, vec![SECOND * 2]),
+            (SECOND * 2 + SECOND / 1000, vec![SECOND * 2 + SECOND / 1000]),
+            (SECOND * 5 / 2, vec![SECOND * 2, SECOND * 5 / 2]),
+        ] {
+            let (mut rows, mut watcher) = (0, Watcher::new(client.host.provider(), &plan, &[]));
+            let mut watch =
+                |sight: Sight<'_>| rows += usize::from(matches!(sight, Sight::Interval(_)));
+            watcher.note(1000, SECOND, &mut watch);
+            watcher.note(2000, SECOND * 2, &mut watch);
+            let outcome = Outcome { messages: 2300, elapsed, ..Outcome::new(&plan) };
+            watcher.end(&outcome, &mut watch);
+            let found: Vec<Duration> =
+                watcher.intervals.iter().map(|interval| interval.at).collect();
+            assert_eq!((rows, &found[1..]), (1 + ends.len(), &ends[..]), "{elapsed:?}");
+            let flows = || watcher.intervals.iter().map(|interval| interval.flow);
+            assert_eq!(flows().map(|flow| flow.messages).sum::<u64>(), 2300);
+            assert_eq!(flows().map(|flow| flow.bytes).sum::<u64>(), 2_300_000);
+            assert_eq!(flows().map(|flow| flow.elapsed).sum::<Duration>(), *found.last().unwrap());
+        }
+    }
+}
