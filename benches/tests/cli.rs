@@ -8,6 +8,7 @@ mod refused;
 mod udp;
 
 use std::fs::File;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Output, Stdio};
 use std::thread;
 use std::time::Instant;
@@ -237,6 +238,21 @@ fn an_address_that_another_host_has_is_not_taken_from_it() {
         assert_one_line(&output, words);
     }
     let _second = network.start("second", &format!("serve {second} --no-address-probe"));
+}
+
+/// A server tells of a host that takes its address later.
+#[test]
+fn a_host_that_takes_the_address_of_a_server_is_told() {
+    let network = Network::new();
+    let server = network.start("server", &format!("serve {}", network.dgram(1)));
+    let (mac, ip) = ([2, 0, 0, 0, 0, 9], [10, 0, 0, 1]);
+    // An ARP announcement (RFC 5227): the address is its sender's, who asks for it.
+    let head = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 8, 6];
+    let arp = [0, 1, 8, 0, 6, 4, 0, 1];
+    let frame = [&head[..], &arp, &mac, &ip, &[0; 6], &ip, &[0; 18]].concat();
+    let socket = UnixDatagram::unbound().unwrap();
+    socket.send_to(&frame, network.path("1")).unwrap();
+    wait_until(|| server.log().contains("1 frames of another host that has our address"));
 }
 
 #[test]

@@ -63,6 +63,28 @@ fn a_taken_port_is_told_in_one_line() {
     drop(first);
 }
 
+/// Goal: a server that has as many connections as it serves tells who is refused, and serves the next one when there is room.
+#[test]
+fn a_refused_client_is_told_at_both_ends() {
+    let network = Network::new();
+    let server = network.start("server", "serve --edge udp:127.2.2.1");
+    let all = "connect 127.2.2.1 --edge udp:127.2.2.2 --operations write --size 64 --depth 1";
+    let rows = network.path("rows");
+    let mut all = command(&format!("{all} --qps 128 --seconds 600 --interval 0.1"))
+        .stdout(File::create(&rows).unwrap())
+        .spawn()
+        .unwrap();
+    // All of its connections are there when it measures.
+    wait_until(|| std::fs::read_to_string(&rows).unwrap().contains("messages/s"));
+    let one = "connect 127.2.2.1 --edge udp:127.2.2.3 --operations write --iterations 10";
+    let output = run(one);
+    assert!(text(&output.stderr).contains("STATUS_CONNECTION_REFUSED"), "{output:?}");
+    wait_until(|| server.log().contains("1 connects refused, the last of 127.2.2.3:"));
+    interrupt(&all);
+    all.wait().unwrap();
+    wait_until(|| run(one).status.success());
+}
+
 #[test]
 fn a_missing_interface_is_told_in_one_line() {
     let output = run("serve --edge af-packet:no-such-if0 --address 10.0.0.1");

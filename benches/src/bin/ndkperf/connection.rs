@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use driver::abi::*;
 use ndk_consumer::{
@@ -131,7 +131,28 @@ impl Connection {
 
     /// Accepts; receives must be posted before, or the peer's first message finds none.
     pub(crate) fn accept(&self, limits: ReadLimits) -> Result<(), Failure> {
-        self.finish(&self.connector.accept(&self.qp, limits, &[]))
+        self.accept_unless(limits, || false)
+    }
+
+    /// As [`Self::accept`], until the connection `is_displaced`.
+    pub(crate) fn accept_unless(
+        &self,
+        limits: ReadLimits,
+        is_displaced: impl Fn() -> bool,
+    ) -> Result<(), Failure> {
+        let request = self.connector.accept(&self.qp, limits, &[]);
+        let since = Instant::now();
+        loop {
+            if let Some(result) = request.wait_timeout(SLICE) {
+                return Ok(result?);
+            }
+            if is_displaced() {
+                return Err(Failure::Displaced);
+            }
+            if since.elapsed() >= self.patience {
+                return Err(Failure::Stalled(self.patience));
+            }
+        }
     }
 
     /// Our end of the connection.

@@ -28,6 +28,10 @@ pub(crate) enum Failure {
     Version { theirs: u8, ours: u8 },
     /// The server does not take what the client asks for.
     Refused,
+    /// The peer that asked for a connection has not shown that it is there.
+    Unproven(Box<Failure>),
+    /// Others that came after it have the place of a connection.
+    Displaced,
     /// Data that is not what was sent.
     Mismatch { what: &'static str, count: u64, message: u64, offset: u64 },
     /// The network edge cannot be set up.
@@ -138,6 +142,8 @@ impl fmt::Display for Failure {
                 "the server refuses: it has no room for so much beside what it serves already, or \
                  runs another version of ndkperf",
             ),
+            Self::Unproven(source) => write!(f, "the peer did not confirm its connect: {source}"),
+            Self::Displaced => f.write_str("it was the oldest of too many"),
             Self::Mismatch { what, count, message, offset } => write!(
                 f,
                 "{what}: {count} messages arrived wrong, the first is {message} at byte {offset}"

@@ -13,6 +13,7 @@ mod ledger;
 mod load;
 mod manual;
 mod measure;
+mod notices;
 mod pattern;
 mod perf;
 mod progress;

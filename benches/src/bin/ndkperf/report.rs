@@ -115,7 +115,7 @@ fn trouble(outcome: &Outcome) -> Option<String> {
         ("edge_refused", REFUSED),
         ("edge_receive_drops", "frames too long to be received"),
         ("edge_icmp_errors", "reports by ICMP that a packet did not arrive"),
-        ("address_conflicts", "frames of another host that has our address"),
+        ("address_conflicts", OWN_ADDRESS),
     ] {
         if count(name) > 0 {
             parts.push(format!("{} {what}", count(name)));
@@ -126,6 +126,9 @@ fn trouble(outcome: &Outcome) -> Option<String> {
     }
     (!parts.is_empty()).then(|| format!("{}: {}", outcome.name(), parts.join("; ")))
 }
+
+/// What a count of address conflicts is told with.
+pub(crate) const OWN_ADDRESS: &str = "frames of another host that has our address";
 
 /// What a count of refused frames is told with.
 pub(crate) const REFUSED: &str = "of them refused by the kernel each time: the link's other end may have a smaller MTU, or a \

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ndk_consumer::{Adapter, Connector, Host, Listener};
 
@@ -13,8 +13,10 @@ use crate::cli::{EdgeArgs, Serve};
 use crate::completions::Waits;
 use crate::edge;
 use crate::failure::Failure;
-use crate::perf::{self, Accepted, Groups, Incoming, Memory, Parameters, QUEUE_PAIRS_MAX};
-use crate::report::REFUSED;
+use crate::notices::Notices;
+use crate::perf::{
+    self, Accepted, Groups, Incoming, Memory, Parameters, QUEUE_PAIRS_MAX, Tally, UNPROVEN_MAX,
+};
 use crate::stop;
 
 /// Serves clients until the user ends it, or as many runs as they wanted.
@@ -30,45 +32,103 @@ fn serve_all(
     waits: Waits,
     left: Option<u64>,
 ) -> Result<(), Failure> {
-    let (adapter, memory) = (host.adapter(), Memory::default());
+    let (memory, runs) = (Memory::default(), Runs { left, ..Runs::default() });
     let (ended, endings) = mpsc::channel();
-    thread::scope(|scope| {
-        let (mut active, mut runs) = (0, Runs { left, ..Runs::default() });
-        let mut groups = Groups::default();
-        while runs.left != Some(0) {
-            if active == 0 {
-                // What is unfinished now has lost its client.
-                runs.begun.clear();
-                groups.clear();
-                if stop::requested() {
-                    return Err(Failure::Interrupted);
-                }
-            }
-            let room = QUEUE_PAIRS_MAX - active;
-            let connector = next(listeners, active);
-            if let Some(incoming) = connector.and_then(|connector| groups.take(connector, room)) {
-                active += incoming.connections();
-                let (ended, memory) = (ended.clone(), &memory);
-                scope.spawn(move || {
-                    // The receiver outlives all threads.
-                    let _ = ended.send(serve_one(adapter, &incoming, waits, memory));
-                });
-            }
-            let patience = if active > 0 { GLANCE } else { Duration::ZERO };
-            if let Ok(ending) = endings.recv_timeout(patience) {
-                active -= ending.connections;
-                runs.take(ending)?;
-            }
-            runs.tell_refusals(host);
-        }
-        Ok(())
-    })
+    let (groups, notices) = (Groups::default(), Notices::default());
+    let mut server = Server { host, runs, groups, notices, threads: 0 };
+    let served = thread::scope(|scope| {
+        let served = server.hand_out(listeners, &endings, &|incoming| {
+            let (ended, memory) = (ended.clone(), &memory);
+            scope.spawn(move || {
+                // The receiver outlives all threads.
+                let _ = ended.send(serve_one(host.adapter(), incoming, waits, memory));
+            });
+        });
+        // Nobody waits for peers that may never have been there.
+        server.groups.displace_all();
+        served
+    });
+    server.notices.end_pauses();
+    server.tell();
+    served
 }
 
-/// The next connection. Only where nobody is served does it wait for one, as that runs the provider, which others
-/// wait for with less delay.
-fn next(listeners: &[Arc<Listener>], active: u16) -> Option<Connector> {
-    if active == 0 { any(listeners) } else { listeners.iter().find_map(Listener::poll) }
+/// The next connection. Only where there is no thread does it wait for one, as that runs the provider, which others
+/// wait for with less delay. Where there are too many threads it stays in its listener's backlog, whose rules are those of the provider.
+fn next(listeners: &[Arc<Listener>], threads: usize) -> Option<Connector> {
+    match threads {
+        0 => listeners.iter().find_map(|listener| listener.next(SLICE)),
+        1..THREADS_MAX => listeners.iter().find_map(Listener::poll),
+        _ => None,
+    }
+}
+
+/// A server, for the thread that hands its connections out.
+struct Server<'a> {
+    host: &'a Host,
+    runs: Runs,
+    groups: Groups,
+    notices: Notices,
+    /// Those that have not ended.
+    threads: usize,
+}
+
+impl Server<'_> {
+    /// Gives connections to threads that `spawn` begins, until as many runs have ended as the user wanted.
+    fn hand_out(
+        &mut self,
+        listeners: &[Arc<Listener>],
+        endings: &Receiver<Ending>,
+        spawn: &dyn Fn(Incoming),
+    ) -> Result<(), Failure> {
+        while self.runs.left != Some(0) {
+            self.check_stop()?;
+            let connector = next(listeners, self.threads);
+            let came = connector.is_some();
+            if let Some(incoming) = connector.and_then(|connector| self.take(connector)) {
+                spawn(incoming);
+            }
+            let patience = if came || self.threads == 0 { Duration::ZERO } else { GLANCE };
+            if let Ok(ending) = endings.recv_timeout(patience) {
+                self.threads -= 1;
+                self.runs.take(ending)?;
+            }
+            self.tell();
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// The user wants to end, and no thread is left that would tell so.
+    fn check_stop(&mut self) -> Result<(), Failure> {
+        let stop = stop::requested();
+        if stop {
+            self.groups.displace_all();
+        }
+        if self.threads > 0 {
+            return Ok(());
+        }
+        // What is unfinished now has lost its client.
+        self.runs.begun.clear();
+        if stop { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+
+    /// What a new thread is to serve, if the connection is for one.
+    fn take(&mut self, connector: Connector) -> Option<Incoming> {
+        let room = self.groups.room();
+        let incoming = self.groups.take(connector, room);
+        self.threads += usize::from(incoming.is_some());
+        incoming
+    }
+
+    /// Tells what is due.
+    fn tell(&mut self) {
+        let Self { host, runs, groups, notices, .. } = self;
+        let (counters, now) = (host.provider().counters(), Instant::now());
+        for line in notices.due(&counters, groups.refused(), &runs.unproven, now) {
+            eprintln!("ndkperf: {line}");
+        }
+    }
 }
 
 /// The end of what one thread served.
@@ -82,10 +142,11 @@ struct Ending {
     messages: Result<u64, Failure>,
 }
 
-fn serve_one(adapter: &Arc<Adapter>, incoming: &Incoming, waits: Waits, memory: &Memory) -> Ending {
+/// It has given its places back when its end is told.
+fn serve_one(adapter: &Arc<Adapter>, incoming: Incoming, waits: Waits, memory: &Memory) -> Ending {
     let (connections, shared) = (incoming.connections(), incoming.is_shared());
     let peer = incoming.peer.map_err(Failure::from);
-    let accepted = perf::accept(adapter, incoming, waits, stop::requested);
+    let accepted = perf::accept(adapter, &incoming, waits, stop::requested);
     let parameters = accepted.as_ref().ok().map(Accepted::parameters);
     let messages = accepted.and_then(|accepted| accepted.serve(memory));
     Ending { connections, shared, peer, parameters, messages }
@@ -98,26 +159,21 @@ struct Runs {
     left: Option<u64>,
     /// Those of which connections have ended, and how many, and how many messages these had.
     begun: HashMap<(IpAddr, u32), (u16, u64)>,
-    /// The user knows that frames are refused.
-    refusals_told: bool,
+    /// Connects of peers that did not show that they are there, which are none of a run.
+    unproven: Tally,
 }
 
 impl Runs {
-    /// Tells the user, once, that the kernel refuses frames of ours: the clients cannot know.
-    fn tell_refusals(&mut self, host: &Host) {
-        let drops = host.provider().counters().edge;
-        if drops.refused > 0 && !self.refusals_told {
-            self.refusals_told = true;
-            eprintln!("ndkperf: frames given up: {}, {} {REFUSED}", drops.transmit, drops.refused);
-        }
-    }
-
     fn take(&mut self, ending: Ending) -> Result<(), Failure> {
         let Ending { connections, shared, peer, parameters, messages } = ending;
         let peer = peer?;
         let messages = match messages {
             Err(failure) if failure.is_interruption() => {
                 return Err(failure.during(peer.to_string()));
+            }
+            Err(failure @ Failure::Unproven(_)) => {
+                self.unproven.add(format!("{peer}: {failure}"));
+                return Ok(());
             }
             // One client's trouble is not the next one's.
             Err(failure) if self.left.is_none() => {
@@ -180,6 +236,8 @@ pub(crate) fn any(listeners: &[Arc<Listener>]) -> Option<Connector> {
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 /// How long one look for the end of a connection takes, beside which others may come.
 const GLANCE: Duration = Duration::from_millis(10);
+/// Threads at once: those that serve, those that wait for a proof, and as many again that have lost their place and end.
+const THREADS_MAX: usize = QUEUE_PAIRS_MAX as usize + 2 * UNPROVEN_MAX;
 
 #[cfg(test)]
 mod tests {
@@ -190,6 +248,14 @@ mod tests {
     use crate::session::Session;
     use clap::Parser;
     use ndk_consumer::ReadLimits;
+    use netadapter_glue::host::BoxEdge;
+    use netadapter_glue::memory::{self, MemoryConfig};
+    use netadapter_glue::{Edge, EdgeError, Received, forward_edge};
+    use rocev2::ids::{CommId, Qpn};
+    use rocev2::wire::mad::{CmMessage, IpCm, MadHeader, Req, emit_mad, gid, parse_mad};
+    use rocev2::wire::{Packet, Template, UnitWriter};
+    use std::convert::Infallible;
+    use std::net::Ipv4Addr;
 
     /// Goal: a client that says nothing holds up no other one.
     /// Method: one connects and is silent; a whole run passes beside it; then it goes, which ends its own part alone.
@@ -214,6 +280,89 @@ mod tests {
             assert_eq!((outcome.messages, outcome.mismatches.count), (50, 0));
             assert!(!serving.is_finished(), "the first one is still there");
             drop(silent);
+            serving.join().unwrap().unwrap();
+        });
+    }
+
+    /// A link on which forged REQs come before each true one, each from an address, a queue pair and an ID of its own.
+    struct Flooded {
+        edge: BoxEdge,
+        forged: u32,
+    }
+
+    impl Edge for Flooded {
+        forward_edge!(self => self.edge, transmit);
+
+        fn receive(
+            &mut self,
+            budget: usize,
+            sink: &mut dyn FnMut(&[Received<'_>]),
+        ) -> Result<usize, EdgeError> {
+            let Self { edge, forged } = self;
+            edge.receive_each(budget, |received| {
+                let packet = Packet::parse(received.frame).ok();
+                let message = packet.as_ref().and_then(|packet| parse_mad(packet.payload).ok());
+                if let (Some(packet), Some((header, CmMessage::Req(req)))) = (packet, message) {
+                    for _ in 0..FLOOD {
+                        *forged += 1;
+                        let frame = &forge(&packet, &header, &req, *forged);
+                        sink(&[Received { frame, segments: None }]);
+                    }
+                }
+                sink(&[received]);
+            })
+        }
+    }
+
+    /// More than a server serves, and fewer than a listener's backlog holds.
+    const FLOOD: u32 = QUEUE_PAIRS_MAX as u32 + 32;
+
+    fn forge(packet: &Packet<'_>, header: &MadHeader, req: &Req, number: u32) -> Vec<u8> {
+        let src = IpAddr::V4(Ipv4Addr::from(0x0a01_0000 + number));
+        let (mut req, mut encap) = (req.clone(), packet.encap);
+        encap.src = src;
+        req.local_comm_id = CommId::new(req.local_comm_id.get().wrapping_add(number));
+        req.local_qpn = Qpn::new(req.local_qpn.get() + number);
+        req.ca_guid ^= u64::from(number);
+        req.primary.local_gid = gid(src);
+        let ip_cm = IpCm { src_port: 50_000, src, dst: encap.dst };
+        req.private_data[..IpCm::LEN].copy_from_slice(&ip_cm.emit());
+        let mut mad = [0; 256];
+        emit_mad(header, &CmMessage::Req(req), &mut mad);
+        let mut frame = vec![0; 512];
+        let template = Template::new(&encap);
+        let mut unit = UnitWriter::new(&mut frame, &template, encap.ip_id);
+        let Ok(()) = unit.push(&packet.bth, &packet.ext, mad.len(), |payload| {
+            payload.copy_from_slice(&mad);
+            Ok::<(), Infallible>(())
+        });
+        let len = unit.finish().len;
+        frame.truncate(len);
+        frame
+    }
+
+    /// Goal: forged REQs take no place from clients, and end no server that serves so many runs.
+    #[test]
+    fn connects_without_a_proof_take_no_place() {
+        let command = Cli::parse_from(["ndkperf", "--operations", "send", "-n", "50", "--srq"]);
+        let Command::Loopback(args) = command.into_command() else { panic!() };
+        let (client, server) = memory::pair(MemoryConfig::default());
+        let [client_ip, server_ip] = edge::pair_of_addresses(false);
+        let start =
+            |ip, edge: BoxEdge| edge::builder(&[ip], Some(18), args.transport).start(edge).unwrap();
+        let client = start(client_ip, Box::new(client));
+        let server = start(server_ip, Box::new(Flooded { edge: Box::new(server), forged: 0 }));
+        let plan = args.run.plans(0).unwrap()[0];
+        let listeners = [server.adapter().listen(SocketAddr::new(server_ip, 0)).unwrap()];
+        let remote = listeners[0].local_address().unwrap();
+        thread::scope(|scope| {
+            let serving = scope.spawn(|| serve_all(&server, &listeners, plan.waits, Some(3)));
+            for _ in 0..3 {
+                let local = SocketAddr::new(client_ip, 0);
+                let outcome = perf::run(&client, local, remote, plan, &mut |_| ());
+                assert!(matches!(outcome.end, End::Complete), "{:?}", outcome.end);
+                assert_eq!(outcome.messages, 50);
+            }
             serving.join().unwrap().unwrap();
         });
     }

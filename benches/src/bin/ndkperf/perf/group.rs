@@ -6,13 +6,16 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use ndk_consumer::{Connector, NdkError};
 
 use super::budget::QUEUE_PAIRS_MAX;
 use super::control::{MAGIC, pack, unpack};
+use super::places::{Place, Places};
 use super::plan::Plan;
 use crate::completions::{Completions, SLICE};
 use crate::connection::Connection;
@@ -58,6 +61,7 @@ impl Group {
 pub(crate) struct Incoming {
     pub(crate) peer: Result<SocketAddr, NdkError>,
     pub(super) group: Option<Group>,
+    pub(super) place: Place,
     connectors: Receiver<Connector>,
 }
 
@@ -95,13 +99,53 @@ impl Incoming {
     }
 }
 
-/// Groups of which some connections have come, and more are to come.
+/// The connections of a server as they come: groups of which some have come, and more are to come, and the places of all.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    open: HashMap<(IpAddr, u64), (u16, Sender<Connector>)>,
+    open: HashMap<(IpAddr, u64), Open>,
+    places: Arc<Places>,
+    refused: Tally,
+}
+
+/// A group that is not whole.
+#[derive(Debug)]
+struct Open {
+    left: u16,
+    thread: Sender<Connector>,
+    /// Held by that thread.
+    place: Weak<AtomicBool>,
+}
+
+/// How often something has happened, and to whom the last time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) count: u64,
+    pub(crate) last: String,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, last: String) {
+        self.count += 1;
+        self.last = last;
+    }
 }
 
 impl Groups {
+    /// Connections that may be served beside those that are.
+    pub(crate) fn room(&self) -> u16 {
+        self.places.room()
+    }
+
+    /// Those that were refused, as there was no room for them.
+    pub(crate) const fn refused(&self) -> &Tally {
+        &self.refused
+    }
+
+    /// Ends what waits for a proof of its peer.
+    pub(crate) fn displace_all(&self) {
+        self.places.displace_all();
+    }
+
     /// What a new thread is to serve, of no more than `room` connections; `None` where the connection goes to a thread
     /// that waits for it, or is refused.
     pub(crate) fn take(&mut self, connector: Connector, room: u16) -> Option<Incoming> {
@@ -110,36 +154,37 @@ impl Groups {
         let group = data.and_then(|data| Group::decode(&data.private_data));
         let key = peer.ok().zip(group).map(|(peer, group)| (peer.ip(), group.id));
         if let Some(key) = key
-            && let Some((left, thread)) = self.open.get_mut(&key)
+            && let Some(open) = self.open.get_mut(&key)
         {
-            *left -= 1;
+            open.left -= 1;
             // A thread that is over takes none: the connection ends with its connector.
-            let over = thread.send(connector).is_err() || *left == 0;
+            let over = open.thread.send(connector).is_err() || open.left == 0;
             if over {
                 self.open.remove(&key);
             }
             return None;
         }
-        let (thread, connectors) = mpsc::channel();
-        let incoming = Incoming { peer, group, connectors };
-        if incoming.connections() > room {
+        let connections = group.map_or(1, |group| group.queue_pairs);
+        if connections > room {
+            self.refused.add(peer.map_or_else(|error| error.to_string(), |peer| peer.to_string()));
             // The client is told that it is refused, unless it has gone.
             let _ = connector.reject(&[]);
             return None;
         }
+        let place = self.places.enter(connections);
+        let held = place.observe();
+        let (thread, connectors) = mpsc::channel();
+        let incoming = Incoming { peer, group, place, connectors };
         // The receiver is here.
         let _ = thread.send(connector);
         if let Some(key) = key
-            && incoming.connections() > 1
+            && connections > 1
         {
-            self.open.insert(key, (incoming.connections() - 1, thread));
+            // What has ended has lost its client.
+            self.open.retain(|_, open| open.place.strong_count() > 0);
+            self.open.insert(key, Open { left: connections - 1, thread, place: held });
         }
         Some(incoming)
-    }
-
-    /// Nobody is served: those that wait have lost their client.
-    pub(crate) fn clear(&mut self) {
-        self.open.clear();
     }
 }
 

@@ -28,6 +28,7 @@ mod link;
 mod meter;
 mod outcome;
 mod pingpong;
+mod places;
 mod plan;
 mod ring;
 mod run;
@@ -36,8 +37,9 @@ mod server;
 
 pub(crate) use budget::{DEPTH_MAX, QUEUE_PAIRS_MAX, SIZE_MAX};
 pub(crate) use control::{Operation, Parameters};
-pub(crate) use group::{Groups, Incoming};
+pub(crate) use group::{Groups, Incoming, Tally};
 pub(crate) use outcome::{End, Flow, Interval, Outcome, QueuePair, counted};
+pub(crate) use places::UNPROVEN_MAX;
 pub(crate) use plan::{Limit, Measure, Place, Plan, Posting, name};
 pub(crate) use run::{Sight, run};
 pub(crate) use server::{Accepted, Memory, accept, serve};

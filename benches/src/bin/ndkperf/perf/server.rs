@@ -88,8 +88,8 @@ pub(crate) fn accept(
     };
     let initiator = u32::from(depth) + ControlSender::SLOTS;
     let depths = Depths { receive, initiator, inline_len: 0 };
-    let entries = receive + u32::from(incoming.connections()) * initiator;
-    let mut completions = Completions::new(adapter, entries, waits)?;
+    // As much as the first connection takes: no more before its peer is proved.
+    let mut completions = Completions::new(adapter, receive + initiator, waits)?;
     completions.stop_when(stop);
     let shared = incoming.group.map(|_| SharedReceives::new(&pd, receive)).transpose()?;
     let (connections, parameters) = (Vec::new(), Vec::new());
@@ -97,7 +97,7 @@ pub(crate) fn accept(
     let limits =
         ReadLimits { inbound: info.MaxInboundReadLimit, outbound: info.MaxOutboundReadLimit };
     for _ in 0..incoming.connections() {
-        let greeted = accepted.greet(incoming, limits);
+        let greeted = accepted.admit(incoming, limits).and_then(|inbox| accepted.greet(&inbox));
         tell_all(&accepted.connections, greeted)?;
     }
     Ok(accepted)
@@ -117,16 +117,45 @@ impl Accepted {
         self.parameters[0]
     }
 
-    /// Accepts the next connection. Its one receive is used up by the client's wish, so the ones for data can follow.
-    fn greet(&mut self, incoming: &Incoming, limits: ReadLimits) -> Result<(), Failure> {
-        let Self { connections, parameters, shared, pd, completions, depths } = self;
+    /// Accepts the next connection; the first one takes the places of all. Its one receive, of which this is the memory, is
+    /// used up by the client's wish, so the ones for data can follow.
+    fn admit(&mut self, incoming: &Incoming, limits: ReadLimits) -> Result<Ring, Failure> {
+        let Self { connections, shared, pd, completions, depths, .. } = self;
         let connector = incoming.next(connections, completions)?;
         let place = connections.len();
         let mut new = Connection::new(pd, connector, *depths, completions, place, shared.as_ref())?;
         let inbox = Ring::new(pd, 1, Control::LEN, NDK_MR_FLAG_ALLOW_LOCAL_WRITE)?;
         new.receive(inbox.mr(), inbox.whole(0), 0)?;
-        new.accept(limits)?;
+        let is_first = place == 0;
+        match new.accept_unless(limits, || is_first && incoming.place.is_lost()) {
+            Err(failure) if is_first => return Err(Failure::Unproven(Box::new(failure))),
+            accepted => accepted?,
+        }
         connections.push(new);
+        if is_first {
+            self.take_places(incoming)?;
+        }
+        Ok(inbox)
+    }
+
+    /// The peer is there.
+    fn take_places(&mut self, incoming: &Incoming) -> Result<(), Failure> {
+        if !incoming.place.prove() {
+            self.refuse()?;
+            return Err(Failure::Protocol("the client asks for more than other clients leave"));
+        }
+        if incoming.is_shared() {
+            let Depths { receive, initiator, .. } = self.depths;
+            let initiators = u32::from(incoming.connections()) * initiator;
+            self.completions.cq().resize(receive + initiators)?;
+        }
+        Ok(())
+    }
+
+    /// Hears what the client wants of the newest connection.
+    fn greet(&mut self, inbox: &Ring) -> Result<(), Failure> {
+        let Self { connections, parameters, completions, .. } = self;
+        let place = connections.len() - 1;
         let mut events = Vec::new();
         completions.wait(connections, None, &mut events)?;
         let mut bytes = [0; Control::LEN];

@@ -1,0 +1,117 @@
+//! What a server tells beside the ends of its runs: what takes service from its clients, or would. Each kind is told with its total, and
+//! no more often than once in [`PAUSE`].
+
+use std::time::{Duration, Instant};
+
+use driver::AdapterCounters;
+
+use crate::perf::{QUEUE_PAIRS_MAX, Tally};
+use crate::report::{OWN_ADDRESS, REFUSED};
+
+/// The time between two lines of one kind.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// The notices of a server.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    /// Frames that the kernel refuses are told of once: the clients cannot know.
+    refused_frames: bool,
+    conflicts: Notice,
+    refused: Notice,
+    unproven: Notice,
+}
+
+impl Notices {
+    /// The lines that are due.
+    pub(crate) fn due(
+        &mut self,
+        counters: &AdapterCounters,
+        refused: &Tally,
+        unproven: &Tally,
+        now: Instant,
+    ) -> Vec<String> {
+        let mut lines = Vec::new();
+        let (drops, conflicts) = (counters.edge, counters.address_conflicts);
+        if drops.refused > 0 && !self.refused_frames {
+            self.refused_frames = true;
+            lines.push(format!("frames given up: {}, {} {REFUSED}", drops.transmit, drops.refused));
+        }
+        if self.conflicts.is_due(conflicts, now) {
+            lines.push(format!("{conflicts} {OWN_ADDRESS}: one of the two has to give it up"));
+        }
+        if self.refused.is_due(refused.count, now) {
+            let Tally { count, last } = refused;
+            lines.push(format!(
+                "{count} connects refused, the last of {last}: a server has {QUEUE_PAIRS_MAX} connections at once"
+            ));
+        }
+        if self.unproven.is_due(unproven.count, now) {
+            let Tally { count, last } = unproven;
+            lines.push(format!("{count} connects came to nothing, the last of {last}"));
+        }
+        lines
+    }
+
+    /// At the end: what was not told yet is due at once.
+    pub(crate) fn end_pauses(&mut self) {
+        for notice in [&mut self.conflicts, &mut self.refused, &mut self.unproven] {
+            notice.not_before = None;
+        }
+    }
+}
+
+/// A kind, with what was told of it.
+#[derive(Debug, Default)]
+struct Notice {
+    told: u64,
+    not_before: Option<Instant>,
+}
+
+impl Notice {
+    /// Whether to tell of `count` now.
+    fn is_due(&mut self, count: u64, now: Instant) -> bool {
+        let due = count > self.told && self.not_before.is_none_or(|at| at <= now);
+        if due {
+            (self.told, self.not_before) = (count, Some(now + PAUSE));
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::edge;
+    use clap::Parser;
+
+    /// Goal: each kind is told at once, then with its total after the pause, and what is left at the end.
+    #[test]
+    fn each_kind_is_told_once_in_a_while() {
+        let Command::Loopback(args) = Cli::parse_from(["ndkperf"]).into_command() else { panic!() };
+        let [_client, server] = edge::loopback(&args, 17).unwrap();
+        let mut counters = server.host.provider().counters();
+        let (mut notices, start) = (Notices::default(), Instant::now());
+        let (mut refused, mut unproven) = (Tally::default(), Tally::default());
+        assert_eq!(notices.due(&counters, &refused, &unproven, start), Vec::<String>::new());
+        refused.add("10.0.0.7:1".into());
+        unproven.add("10.0.0.8:2: why".into());
+        counters.address_conflicts = 3;
+        let told = notices.due(&counters, &refused, &unproven, start);
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[0].starts_with("3 frames of another host that has our address"), "{told:?}");
+        assert!(told[1].starts_with("1 connects refused, the last of 10.0.0.7:1"), "{told:?}");
+        assert!(told[2].ends_with("the last of 10.0.0.8:2: why"), "{told:?}");
+        counters.address_conflicts = 5;
+        refused.add("10.0.0.9:3".into());
+        let soon = start + PAUSE / 2;
+        assert!(notices.due(&counters, &refused, &unproven, soon).is_empty());
+        let later = notices.due(&counters, &refused, &unproven, start + PAUSE);
+        assert!(later.len() == 2 && later[0].starts_with("5 frames"), "{later:?}");
+        assert!(later[1].starts_with("2 connects refused, the last of 10.0.0.9:3"), "{later:?}");
+        unproven.add("10.0.0.8:2: why".into());
+        notices.end_pauses();
+        let rest = notices.due(&counters, &refused, &unproven, start);
+        assert!(rest.len() == 1 && rest[0].starts_with("2 connects came to nothing"), "{rest:?}");
+    }
+}
