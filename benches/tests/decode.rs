@@ -1,5 +1,7 @@
 //! `ndkperf decode` as its users run it: captures of `rdma_rxe`, captures that are made here, and files that are none.
 
+#[path = "decode/addresses.rs"]
+mod addresses;
 #[path = "decode/kit.rs"]
 mod kit;
 
@@ -313,22 +315,6 @@ fn marks_windows_and_unknown_opcodes_are_told() {
     let opcodes = list(&report["opcodes"]);
     assert!(opcodes.iter().any(|opcode| opcode["name"] == "opcode 0xc2"), "{report:#}");
     assert_eq!(requests["nak_list"][0]["rnr_timer_us"], 640);
-}
-
-#[test]
-fn tags_of_vlans_change_nothing() {
-    let frames = [(0, read(0, 8)), (7, response(Opcode::ReadResponseOnly, 0, 8, 1))];
-    let tagged = |tags: &[u8]| {
-        let tag = |frame: &Vec<u8>| [&frame[..12], tags, &frame[12..]].concat();
-        let file = made(&frames.each_ref().map(|(at_us, frame)| (*at_us, tag(frame))));
-        let report = json(&file.path);
-        assert_eq!((&report["roce"], &report["malformed"]), (&2.into(), &serde_json::json!({})));
-        report["conversations"].clone()
-    };
-    let plain = tagged(&[]);
-    assert_eq!(plain[0]["directions"][0]["operations"]["READ"]["bytes"], 8);
-    assert_eq!(tagged(&[0x81, 0, 0x60, 5]), plain);
-    assert_eq!(tagged(&[0x88, 0xa8, 0, 6, 0x81, 0, 0x60, 5]), plain);
 }
 
 #[test]

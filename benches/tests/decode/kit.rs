@@ -130,11 +130,15 @@ fn packet_for(
         src_port: 0xc123,
     };
     let encap = if from_a { encap } else { encap.reply() };
-    let template = Template::new(&encap);
+    let bth = Bth::new(opcode, Qpn::new(qpn), Psn::new(FIRST_PSN).add(behind));
+    frame(&encap, &bth, ext, payload)
+}
+
+pub(crate) fn frame(encap: &Encap, bth: &Bth, ext: &Ext, payload: &[u8]) -> Vec<u8> {
+    let template = Template::new(encap);
     let mut buf = vec![0; 4400];
     let mut writer = UnitWriter::new(&mut buf, &template, encap.ip_id);
-    let bth = Bth::new(opcode, Qpn::new(qpn), Psn::new(FIRST_PSN).add(behind));
-    let Ok(()) = writer.push(&bth, ext, payload.len(), |out| {
+    let Ok(()) = writer.push(bth, ext, payload.len(), |out| {
         out.copy_from_slice(payload);
         Ok::<(), Infallible>(())
     });

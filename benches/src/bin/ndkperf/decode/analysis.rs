@@ -5,7 +5,7 @@ use super::conversation::{Conversations, Evidence};
 use super::direction::Mark;
 use super::findings::{Finding, Findings, Kind};
 use super::packet::{Frame, Packet, Standing, Transport};
-use super::survey::{Flow, Survey};
+use super::survey::Survey;
 
 /// The state of the second pass.
 pub(super) struct Analysis {
@@ -62,7 +62,7 @@ impl Analysis {
     }
 
     fn place<'a>(&mut self, packet: &'a Packet) -> Step<'a> {
-        let found = Flow::of(packet).and_then(|flow| self.conversations.find(&flow, packet.number));
+        let found = self.conversations.find(packet);
         let Some((index, sender)) = found else {
             return Step { packet, conversation: None, mark: None };
         };
@@ -107,7 +107,7 @@ impl Analysis {
 
     /// Takes an ACK of a list for what it says; the packet counts as one of the first queue pair.
     fn place_listed(&mut self, ack: &Packet) {
-        let found = Flow::of(ack).and_then(|flow| self.conversations.find(&flow, ack.number));
+        let found = self.conversations.find(ack);
         let Some((index, sender)) = found else { return };
         let mut sink = self.findings.about(index, 1 - sender);
         self.conversations.all[index].directions[1 - sender].response(ack, &mut sink);

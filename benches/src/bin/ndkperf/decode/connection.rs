@@ -8,7 +8,7 @@ use rocev2::psn::Psn;
 use rocev2::wire::Pmtu;
 use rocev2::wire::mad::{CmMessage, RejReason, Transport, service_port};
 
-use super::packet::Packet;
+use super::packet::{Link, Packet};
 
 /// A connection, or the attempt at one.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(super) struct Connection {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CmEnd {
     pub(super) address: IpAddr,
+    /// Of its first message.
+    pub(super) link: Option<Link>,
     pub(super) comm_id: Option<CommId>,
     pub(super) qpn: Option<u32>,
     /// The PSN at which it starts to send.
@@ -81,7 +83,19 @@ impl Connection {
         self.first(|kind| matches!(kind, CmKind::Rej(_))).is_some()
     }
 
+    /// Whether a packet went over the link of one of its ends, to it or from it.
+    fn is_over_link_of(&self, packet: &Packet) -> bool {
+        let (there, back) = (Some(packet.link), Some(packet.link.reply()));
+        let [one, other] = &self.ends;
+        let is_of = |from: &CmEnd, to: &CmEnd| {
+            (from.address, to.address) == (packet.src, packet.dst)
+                && (from.link == there || to.link == back)
+        };
+        is_of(one, other) || is_of(other, one)
+    }
+
     fn record(&mut self, packet: &Packet, sender: usize, kind: CmKind) {
+        self.ends[sender].link.get_or_insert(packet.link);
         if self.events.len() >= EVENTS_MAX {
             self.events_left_out += 1;
             return;
@@ -100,8 +114,8 @@ pub(super) struct Connections {
     /// Messages by name, also those of no connection.
     pub(super) messages: BTreeMap<&'static str, u64>,
     pub(super) malformed: u64,
-    /// By the side that chose an ID, the ID, and the other side: the latest of that name.
-    by_id: HashMap<(IpAddr, CommId, IpAddr), usize>,
+    /// By the side that chose an ID, the ID, and the other side: all of that name.
+    by_id: HashMap<(IpAddr, CommId, IpAddr), Vec<usize>>,
     /// The connection and the message of a frame.
     by_frame: HashMap<u64, (usize, usize)>,
 }
@@ -166,9 +180,10 @@ impl Connections {
             CmMessage::Req(req) => {
                 let key = (src, req.local_comm_id, dst);
                 let qpn = req.local_qpn.get();
-                let known = self.by_id.get(&key).copied();
-                let known = known.filter(|index| {
-                    self.all[*index].ends[0].qpn == Some(qpn)
+                let known = self.named(&key, packet).filter(|index| {
+                    let Connection { ends: [active, _], .. } = &self.all[*index];
+                    active.qpn == Some(qpn)
+                        && active.link.is_none_or(|link| link.vlan == packet.link.vlan)
                         && self.all[*index].first(|kind| kind == CmKind::Dreq).is_none()
                 });
                 let index = match known {
@@ -190,7 +205,7 @@ impl Connections {
                 passive.qpn = Some(rep.local_qpn.get());
                 passive.comm_id = Some(rep.local_comm_id);
                 active.starting_psn = Some(rep.starting_psn);
-                self.by_id.insert((src, rep.local_comm_id, dst), index);
+                self.name((src, rep.local_comm_id, dst), index);
                 Some((index, 1, CmKind::Rep))
             }
             _ => None,
@@ -206,9 +221,8 @@ impl Connections {
         kind: CmKind,
     ) -> (usize, usize, CmKind) {
         let (src, dst) = (packet.src, packet.dst);
-        let known =
-            self.by_id.get(&(dst, remote, src)).or_else(|| self.by_id.get(&(src, local, dst)));
-        if let Some(index) = known.copied() {
+        let names = [(dst, remote, src), (src, local, dst)];
+        if let Some(index) = names.iter().find_map(|name| self.named(name, packet)) {
             let ends = &mut self.all[index].ends;
             let sender = match (ends[0].comm_id == Some(remote), ends[0].address == src) {
                 // Of two sides with one address the ID tells.
@@ -221,17 +235,32 @@ impl Connections {
         let sender = usize::from(kind == CmKind::Rep);
         let index = self.open((src, local, dst), sender);
         self.all[index].ends[1 - sender].comm_id = Some(remote);
-        self.by_id.insert((dst, remote, src), index);
+        self.name((dst, remote, src), index);
         (index, sender, kind)
+    }
+
+    /// The latest connection of a name over the packet's link, or else the latest one.
+    fn named(&self, name: &(IpAddr, CommId, IpAddr), packet: &Packet) -> Option<usize> {
+        let known = self.by_id.get(name)?;
+        let here = known.iter().rev().find(|index| self.all[**index].is_over_link_of(packet));
+        here.or(known.last()).copied()
+    }
+
+    fn name(&mut self, name: (IpAddr, CommId, IpAddr), index: usize) {
+        let known = self.by_id.entry(name).or_default();
+        if known.last() != Some(&index) {
+            known.push(index);
+        }
     }
 
     fn open(&mut self, key: (IpAddr, CommId, IpAddr), sender: usize) -> usize {
         let (src, local, dst) = key;
-        let end = |address| CmEnd { address, comm_id: None, qpn: None, starting_psn: None };
+        let end =
+            |address| CmEnd { address, link: None, comm_id: None, qpn: None, starting_psn: None };
         let mut ends = if sender == 0 { [end(src), end(dst)] } else { [end(dst), end(src)] };
         ends[sender].comm_id = Some(local);
         let index = self.all.len();
-        self.by_id.insert(key, index);
+        self.name(key, index);
         self.all.push(Connection {
             ends,
             port: None,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::connection::Connection;
 use super::direction::Direction;
-use super::packet::Transport;
+use super::packet::{Link, Packet, Transport};
 use super::survey::{Flow, Survey};
 
 /// A side of a conversation.
@@ -32,6 +32,8 @@ pub(super) enum Evidence {
 #[derive(Debug)]
 pub(super) struct Conversation {
     pub(super) ends: [End; 2],
+    /// Over which each side sent its messages of connection management.
+    links: [Option<Link>; 2],
     pub(super) evidence: Evidence,
     pub(super) transport: Transport,
     pub(super) path_mtu: Option<u64>,
@@ -87,10 +89,14 @@ impl Conversations {
         conversations
     }
 
-    /// The conversation of a packet of this flow, and the side that sent it.
-    pub(super) fn find(&self, flow: &Flow, frame: u64) -> Option<(usize, usize)> {
-        let known = self.by_flow.get(flow)?;
-        let latest = known.iter().rev().find(|(from, ..)| *from <= frame).or(known.first());
+    /// The conversation of a packet, and the side that sent it: of several of its flow the latest one over its link, or else the latest.
+    pub(super) fn find(&self, packet: &Packet) -> Option<(usize, usize)> {
+        let known = self.by_flow.get(&Flow::of(packet)?)?;
+        let begun = || known.iter().rev().filter(|(from, ..)| *from <= packet.number);
+        let here = begun().find(|(_, conversation, sender)| {
+            self.all[*conversation].links[*sender] == Some(packet.link)
+        });
+        let latest = here.or_else(|| begun().next()).or(known.first());
         latest.map(|(_, conversation, sender)| (*conversation, *sender))
     }
 
@@ -125,6 +131,8 @@ impl Conversations {
             path_mtu.or_else(|| facts.iter().filter_map(|facts| facts.full_packet).max());
         let transport =
             facts.iter().map(|facts| facts.transport).find(|it| *it != Transport::Other);
+        let links =
+            [0, 1].map(|side: usize| connection.and_then(|connection| connection.ends[side].link));
         let starting_psn =
             [0, 1].map(|side: usize| connection.and_then(|it| it.ends[side].starting_psn));
         let released = connection
@@ -138,6 +146,7 @@ impl Conversations {
         }
         self.all.push(Conversation {
             ends,
+            links,
             evidence,
             transport: transport.unwrap_or(Transport::Rc),
             path_mtu,

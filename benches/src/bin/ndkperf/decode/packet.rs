@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use rocev2::psn::Psn;
 use rocev2::wire::ack_list::Ack;
 use rocev2::wire::mad::{CmMessage, MadHeader};
-use rocev2::wire::{Bth, DropReason, Ext, Opcode, Operation, Place, dissect};
+use rocev2::wire::{Bth, DropReason, Encap, Ext, Mac, Opcode, Operation, Place, dissect};
 
 use super::capture::Record;
 
@@ -26,6 +26,7 @@ pub(super) struct Packet {
     pub(super) number: u64,
     /// Since the first frame of the capture.
     pub(super) at_ns: u64,
+    pub(super) link: Link,
     pub(super) src: IpAddr,
     pub(super) dst: IpAddr,
     pub(super) src_port: u16,
@@ -49,6 +50,29 @@ pub(super) struct Packet {
     pub(super) cm: Option<Result<(MadHeader, CmMessage), DropReason>>,
     /// The payload of a packet of the manufacturer's opcodes.
     pub(super) report: Vec<u8>,
+}
+
+/// The stations of a link between which a frame went. An address names one host of a VLAN, or by mistake two, and a capture may have
+/// several VLANs; but a host's frames may change their link, and those of the two directions have links of their own behind a router.
+/// So a link tells which of several connections of one name is meant, and never that it is none.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Link {
+    src: Mac,
+    dst: Mac,
+    /// The ID, without the priority.
+    pub(super) vlan: Option<u16>,
+}
+
+impl Link {
+    fn of(encap: &Encap) -> Self {
+        let vlan = encap.vlan.map(|tag| tag & VLAN_ID).filter(|id| *id != 0);
+        Self { src: encap.src_mac, dst: encap.dst_mac, vlan }
+    }
+
+    /// That of the other direction, where both have the same stations.
+    pub(super) fn reply(self) -> Self {
+        Self { src: self.dst, dst: self.src, vlan: self.vlan }
+    }
 }
 
 /// The transport of an opcode.
@@ -104,6 +128,7 @@ impl Frame {
         Self::Roce(Box::new(Packet {
             number: record.number,
             at_ns: record.at_ns.saturating_sub(start_ns),
+            link: Link::of(&encap),
             src: encap.src,
             dst: encap.dst,
             src_port: encap.src_port,
@@ -237,6 +262,8 @@ fn digest(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// The ID in a tag (IEEE 802.1Q).
+const VLAN_ID: u16 = 0xfff;
 /// ECN: congestion experienced (RFC 3168).
 const CE: u8 = 0b11;
 /// The first opcode of the manufacturer's range (IBTA ch. 9, OpCode).
