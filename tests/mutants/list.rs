@@ -1473,6 +1473,9 @@ list! {
     IcmpNamesThePathMtu "netadapter-glue/src/udp.rs":
         "libc::IP_PMTUDISC_PROBE" => "libc::IP_PMTUDISC_DO",
         "an ICMP error, which anybody can forge, makes no path too narrow";
+    IcmpNamesThePathMtuOfIpv6 "netadapter-glue/src/udp.rs":
+        "libc::IPV6_PMTUDISC_PROBE" => "libc::IPV6_PMTUDISC_DO",
+        "nor does one of IPv6";
     DatagramsOfUdpWaitForEver "netadapter-glue/src/udp.rs":
         "if self.refusal.stays(self.queue.head_len(), Instant::now()) {" => "if true {",
         "a frame that is refused for ever is given up";

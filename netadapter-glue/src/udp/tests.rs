@@ -6,7 +6,7 @@ use crate::segment::Segments;
 use crate::segment::tests::unit;
 use alloc::string::ToString;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use core::net::{Ipv6Addr, SocketAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::UdpSocket;
 use std::println;
@@ -241,29 +241,33 @@ fn datagrams_behind_a_refused_one_leave() {
 }
 
 /// An edge in a network of this thread's own, on a side of a veth pair that takes packets of 4200 bytes; and the other side, which
-/// takes these.
-fn beside_a_veth(mtu: usize) -> Result<(Udp, AfPacket), String> {
+/// takes these. The ends are the addresses of both.
+fn beside_a_veth(mtu: usize, ends: [&str; 2]) -> Result<(Udp, AfPacket), String> {
     crate::sys::own_network().map_err(|error| error.to_string())?;
     run("ip", &format!("link add v0 mtu 4200 type veth peer name v1 mtu {mtu}"))?;
+    let [own, peer] = ends;
     for args in [
         "link set v0 addrgenmode none",
         "link set v1 addrgenmode none",
         "link set v0 up",
         "link set v1 up",
-        "addr add 192.0.2.1/24 dev v0",
-        "neigh add 192.0.2.2 lladdr 02:00:00:00:00:09 dev v0",
+        &format!("route add {peer} dev v0"),
+        &format!("neigh add {peer} lladdr 02:00:00:00:00:09 dev v0"),
     ] {
         run("ip", args)?;
     }
+    let nodad = if own.contains(':') { "nodad" } else { "" };
+    run("ip", &format!("addr add {own} dev v0 {nodad}"))?;
     let peer = AfPacket::open("v1").map_err(|error| error.to_string())?;
-    Ok((edge("192.0.2.1", false), peer))
+    Ok((edge(own, false), peer))
 }
 
 fn send_past_a_refused_one() -> Result<(), String> {
-    let (mut edge, mut peer) = beside_a_veth(1500)?;
-    let (long, _) = addressed("192.0.2.1", "192.0.2.2", 4000, 4000);
+    let [own, there] = ["192.0.2.1", "192.0.2.2"];
+    let (mut edge, mut peer) = beside_a_veth(1500, [own, there])?;
+    let (long, _) = addressed(own, there, 4000, 4000);
     let short = |number| {
-        let (mut bytes, _) = addressed("192.0.2.1", "192.0.2.2", 100, 100);
+        let (mut bytes, _) = addressed(own, there, 100, 100);
         bytes[42] = number;
         bytes
     };
@@ -291,24 +295,37 @@ fn send_past_a_refused_one() -> Result<(), String> {
 /// Method: the other side of a veth pair says once that a packet of ours was too long for a router; a long one leaves afterwards.
 #[test]
 fn a_forged_path_mtu_is_not_believed() {
-    let told = std::thread::spawn(send_past_a_forged_mtu).join().unwrap();
-    if let Err(reason) = told {
+    let v4 = || send_past_a_forged_mtu(["192.0.2.1", "192.0.2.2"], too_long_for_a_router);
+    if let Err(reason) = std::thread::spawn(v4).join().unwrap() {
         println!("skipped: {reason}");
     }
 }
 
-fn send_past_a_forged_mtu() -> Result<(), String> {
-    let (mut edge, mut peer) = beside_a_veth(4200)?;
-    let (long, _) = addressed("192.0.2.1", "192.0.2.2", 4000, 4000);
-    let too_long = too_long_for_a_router(&long);
+/// The same of IPv6.
+#[test]
+fn a_forged_packet_too_big_is_not_believed() {
+    let v6 = || send_past_a_forged_mtu(["2001:db8::1", "2001:db8::2"], too_big_for_a_router);
+    if let Err(reason) = std::thread::spawn(v6).join().unwrap() {
+        println!("skipped: {reason}");
+    }
+}
+
+fn send_past_a_forged_mtu(
+    [own, there]: [&str; 2],
+    forge: fn(&[u8]) -> Vec<u8>,
+) -> Result<(), String> {
+    let (mut edge, mut peer) = beside_a_veth(4200, [own, there])?;
+    let (long, segments) = addressed(own, there, 4000, 4000);
+    let too_long = forge(&long);
     let sent = peer.transmit_each(1, |buffer| {
         buffer[..too_long.len()].copy_from_slice(&too_long);
         Some(Transmit { len: too_long.len(), segments: None })
     });
     assert_eq!(sent, Ok(1));
-    let known = run("ip", "route get 192.0.2.2");
+    let known = run("ip", &format!("route get {there}"));
     send(&mut edge, &long, None);
-    let is_ours = |frame: &[u8]| frame.get(36..38) == Some(&ROCE_PORT.to_be_bytes());
+    let port = segments.header_len - 6..segments.header_len - 4;
+    let is_ours = |frame: &[u8]| frame.get(port.clone()) == Some(&ROCE_PORT.to_be_bytes());
     assert_eq!(receive_frames(&mut peer, 1, is_ours)[0].0.len(), long.len(), "{known:?}");
     assert_eq!(edge.drops().refused, 0);
     Ok(())
@@ -324,6 +341,18 @@ fn too_long_for_a_router(ours: &[u8]) -> Vec<u8> {
     let sum = checksum(&ip);
     ip[10..12].copy_from_slice(&sum);
     [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9, 8, 0], &ip, &icmp].concat()
+}
+
+/// The ICMPv6 error (RFC 4443) of a router behind which links carry 1280 bytes, about a packet of ours.
+fn too_big_for_a_router(ours: &[u8]) -> Vec<u8> {
+    let mut icmp = [&[2, 0, 0, 0, 0, 0, 5, 0], &ours[14..14 + 48]].concat();
+    let router = "2001:db8::fe".parse::<Ipv6Addr>().unwrap().octets();
+    let (len, own) = ([0, icmp.len() as u8], &ours[22..38]);
+    let pseudo = [&router[..], own, &[0, 0], &len, &[0, 0, 0, 58], &icmp].concat();
+    let sum = checksum(&pseudo);
+    icmp[2..4].copy_from_slice(&sum);
+    let ip = [&[0x60, 0, 0, 0], &len[..], &[58, 64], &router, own].concat();
+    [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9, 0x86, 0xdd], &ip, &icmp].concat()
 }
 
 /// The Internet checksum (RFC 1071) of an even number of bytes.
