@@ -27,6 +27,13 @@ pub(crate) const STEPS: &[Step] = steps! {
 const CREATED: Option<NDK_FN_CREATE_COMPLETION> = Some(created);
 const REQUESTED: Option<NDK_FN_REQUEST_COMPLETION> = Some(requested);
 
+/// Depths of queues, and elements of a receive: each queue takes more than what is set aside for any request, which the
+/// tables of keys, as they may grow, make half a MiB.
+const CQ_DEPTH: ULONG = 16_384;
+const SRQ_DEPTH: ULONG = 2048;
+const SRQ_SGE: ULONG = 16;
+const QP_DEPTH: ULONG = 4096;
+
 fn create_cq(world: &mut World) -> NTSTATUS {
     create_cq_of(world, 0, "cq")
 }
@@ -34,7 +41,17 @@ fn create_cq(world: &mut World) -> NTSTATUS {
 fn create_cq_of(world: &mut World, host: usize, name: &'static str) -> NTSTATUS {
     let adapter = world.adapter(host);
     world.create(name, |context, out| {
-        call!(adapter, NdkCreateCq, 16, Some(notified), null_mut(), null(), CREATED, context, out)
+        call!(
+            adapter,
+            NdkCreateCq,
+            CQ_DEPTH,
+            Some(notified),
+            null_mut(),
+            null(),
+            CREATED,
+            context,
+            out
+        )
     })
 }
 
@@ -84,18 +101,30 @@ fn create_mw(world: &mut World) -> NTSTATUS {
 fn create_srq(world: &mut World) -> NTSTATUS {
     let pd = world.get::<NDK_PD>("pd");
     world.create("srq", |context, out| {
-        call!(pd, NdkCreateSrq, 16, 2, 4, Some(notified), null_mut(), null(), CREATED, context, out)
+        call!(
+            pd,
+            NdkCreateSrq,
+            SRQ_DEPTH,
+            SRQ_SGE,
+            4,
+            Some(notified),
+            null_mut(),
+            null(),
+            CREATED,
+            context,
+            out
+        )
     })
 }
 
 fn modify_srq(world: &mut World) -> NTSTATUS {
     let srq = world.get::<NDK_SRQ>("srq");
-    world.request(|context| call!(srq, NdkModifySrq, 512, 4, REQUESTED, context))
+    world.request(|context| call!(srq, NdkModifySrq, 2 * SRQ_DEPTH, 4, REQUESTED, context))
 }
 
 fn resize_cq(world: &mut World) -> NTSTATUS {
     let cq = world.get::<NDK_CQ>("cq");
-    world.request(|context| call!(cq, NdkResizeCq, 256, REQUESTED, context))
+    world.request(|context| call!(cq, NdkResizeCq, 2 * CQ_DEPTH, REQUESTED, context))
 }
 
 fn create_qp(world: &mut World) -> NTSTATUS {
@@ -111,7 +140,21 @@ fn create_qp_of(
     let (pd, cq) = (world.get::<NDK_PD>(pd), world.get::<NDK_CQ>(cq).0);
     world.create(name, |context, out| {
         let none = null_mut();
-        call!(pd, NdkCreateQp, cq, cq, none, 16, 16, 2, 2, inline, CREATED, context, out)
+        call!(
+            pd,
+            NdkCreateQp,
+            cq,
+            cq,
+            none,
+            QP_DEPTH,
+            QP_DEPTH,
+            2,
+            2,
+            inline,
+            CREATED,
+            context,
+            out
+        )
     })
 }
 
@@ -120,7 +163,7 @@ fn create_qp_with_srq(world: &mut World) -> NTSTATUS {
     let srq = world.get::<NDK_SRQ>("srq").0;
     world.create("sharer", |context, out| {
         let none = null_mut();
-        call!(pd, NdkCreateQpWithSrq, cq, cq, srq, none, 16, 2, 0, CREATED, context, out)
+        call!(pd, NdkCreateQpWithSrq, cq, cq, srq, none, QP_DEPTH, 2, 0, CREATED, context, out)
     })
 }
 

@@ -162,6 +162,7 @@ impl Mapping {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use alloc::vec;
 
     /// A mapping of one piece after the other.
     pub(crate) fn mapping(buffers: &mut [Vec<u8>]) -> Mapping {
@@ -182,6 +183,21 @@ pub(crate) mod tests {
         let mut mapping = Mapping { whole, pieces, len: start, mapped: Vec::new() };
         mapping.find_whole();
         mapping
+    }
+
+    /// One piece gives every range inside it and no other; several give none.
+    #[test]
+    fn one_piece_gives_the_ranges_inside_it() {
+        let mut buffers = [vec![0; 3], vec![0; 2]];
+        let start = buffers[0].as_mut_ptr();
+        let one = mapping(&mut buffers[..1]);
+        for (offset, len) in (0..5).flat_map(|offset| (0..5).map(move |len| (offset, len))) {
+            let inside = offset < 3 && offset + len <= 3;
+            let address = inside.then(|| start.wrapping_add(offset));
+            assert_eq!(one.piece(offset as u64, len), address, "{len} bytes from {offset} on");
+        }
+        assert_eq!((one.piece(u64::MAX, 1), one.piece(1, usize::MAX)), (None, None));
+        assert_eq!(mapping(&mut buffers).piece(0, 1), None);
     }
 
     /// A platform in whose process all memory is mapped.

@@ -1,24 +1,37 @@
-//! The core's trace events of queues, and what it tells its edge.
+//! Rules of a core that show inside it alone: what it traces, reserves, asks the platform for, and tells its edge.
 #![allow(unsafe_code, reason = "objects are known by their C pointers")]
 
 use super::desk::Desk;
+use super::objects::Objects;
 use super::{Bench, PollCore, ProviderConfig};
 use crate::abi::*;
 use crate::adapter::shared::{AdapterObject, VERSION};
 use crate::cq;
 use crate::cq::request::CreateCq;
 use crate::cq::shared::{CqObject, Cqe, PENDING_ANY};
+use crate::cx::Cx;
 use crate::lane::Lane;
+use crate::object::done::RequestDone;
 use crate::object::id::{Context, ObjectId, Place};
-use crate::platform::{Mapped, Platform, Trace};
+use crate::pd::request::CreatePd;
+use crate::pd::shared::PdObject;
+use crate::platform::{Mapped, Platform, Resolve, Resolver, Trace};
+use crate::request::{Creation as _, Request as _};
+use crate::srq;
+use crate::srq::request::{CreateSrq, ModifySrq};
+use crate::srq::shared::SrqObject;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::task::Waker;
 use netadapter_glue::memory::{self, MemoryConfig, MemoryEdge};
 use netadapter_glue::{Edge, EdgeError, Link, Received, Slot};
-use rocev2::env::Instant;
+use rocev2::cm::{Connect, Hop, ReadLimits};
+use rocev2::env::{Duration, Instant};
+use rocev2::ids::Qpn;
+use rocev2::wire::Mac;
 use std::string::String;
 use std::sync::Mutex;
 
@@ -41,6 +54,37 @@ impl Platform for Watch {
 
 unsafe extern "system" fn unheard(_: PVOID, _: NTSTATUS) {}
 
+/// An open adapter.
+fn open(cx: &mut Cx, objects: &mut Objects) -> ObjectId {
+    let opened = Arc::new(Mutex::new(ObjectId::default()));
+    let place = Arc::clone(&opened);
+    let keep = move |adapter: *mut NDK_ADAPTER| {
+        // SAFETY: an adapter that was just opened.
+        *place.lock().unwrap() = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
+    };
+    objects.adapters.open(cx, VERSION, Box::new(keep));
+    *opened.lock().unwrap()
+}
+
+/// For an object whose consumer does not tell several apart.
+fn no_context() -> Context {
+    Context::new(core::ptr::null_mut())
+}
+
+/// A CQ for two completions.
+fn create_cq(cx: &mut Cx, adapter: ObjectId) -> ObjectId {
+    let what = CreateCq { core: 0, depth: 2, notification: unheard, context: no_context() };
+    let cq = cq::core::create(cx, adapter, &what);
+    // SAFETY: a CQ that was just created.
+    unsafe { CqObject::from_ndk(cq.get().cast()) }.base.id
+}
+
+fn create_pd(cx: &mut Cx, objects: &mut Objects, adapter: ObjectId) -> ObjectId {
+    let pd = CreatePd.create(cx, adapter, &mut objects.pds).unwrap();
+    // SAFETY: a PD that was just created.
+    unsafe { PdObject::from_ndk(pd.get().cast()) }.base.id
+}
+
 /// Goal: an overrun of a CQ is reported once, however many completions follow.
 #[test]
 fn an_overrun_is_told_once() {
@@ -51,24 +95,14 @@ fn an_overrun_is_told_once() {
     let mut core = PollCore::new(Box::new(edge), platform, config, [0; 32], Waker::noop());
     let Bench::Desk(desk) = &mut core.bench else { panic!("the only core has the desk") };
     let Desk { cx, objects, .. } = &mut **desk;
-    let opened = Arc::new(Mutex::new(ObjectId::default()));
-    let place = Arc::clone(&opened);
-    let keep = move |adapter: *mut NDK_ADAPTER| {
-        // SAFETY: an adapter that was just opened.
-        *place.lock().unwrap() = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
-    };
-    objects.adapters.open(cx, VERSION, Box::new(keep));
-    let context = Context::new(core::ptr::null_mut());
-    let what = CreateCq { core: 0, depth: 2, notification: unheard, context };
-    let cq = cq::core::create(cx, *opened.lock().unwrap(), &what);
-    // SAFETY: a CQ that was just created.
-    let cq = unsafe { CqObject::from_ndk(cq.get().cast()) }.base.id;
+    let adapter = open(cx, objects);
+    let cq = create_cq(cx, adapter);
     let cq = cx.lifetimes.place(cq).and_then(Place::cq).unwrap();
     let cqe = Cqe {
         status: STATUS_SUCCESS,
         bytes: 0,
-        qp_context: what.context,
-        request_context: what.context,
+        qp_context: no_context(),
+        request_context: no_context(),
         operation: NdkOperationTypeSend,
         token: 0,
         error_code: 0,
@@ -86,6 +120,43 @@ fn an_overrun_is_told_once() {
     let entries = core::iter::repeat_n((PENDING_ANY, cqe), 2);
     assert!(cqs.push(*now, cq.key, 2, entries), "no more than once");
     assert_eq!(*told.lock().unwrap(), ["CqOverrun { depth: 2 }"]);
+}
+
+/// Goal: an SRQ of one of several cores takes the room for completions on other cores that its depth needs, whatever that was
+/// before, and leaves none behind.
+#[test]
+fn an_srq_leaves_no_room_behind() {
+    let (first, _other) = memory::pair(MemoryConfig::default());
+    let (second, _another) = memory::pair(MemoryConfig::default());
+    let edges: Vec<Box<dyn Edge + Send>> = vec![Box::new(first), Box::new(second)];
+    let (platform, config) = (Box::new(Watch(Arc::default())), ProviderConfig::new(Vec::new()));
+    let wakers = [(); 2].map(|()| Waker::noop().clone());
+    let mut cores = PollCore::several(edges, platform, config, [0; 32], &wakers);
+    let Bench::Desk(desk) = &mut cores[0].bench else { panic!("the first core has the desk") };
+    let Desk { cx, objects, .. } = &mut **desk;
+    let adapter = open(cx, objects);
+    let pd = create_pd(cx, objects, adapter);
+    let what = CreateSrq {
+        core: 1,
+        depth: 4,
+        max_sge: 1,
+        threshold: 0,
+        notification: None,
+        context: no_context(),
+    };
+    let srq = what.create(cx, pd, &objects.pds).unwrap();
+    // SAFETY: an SRQ that was just created.
+    let srq = unsafe { SrqObject::from_ndk(srq.get().cast()) }.base.id;
+    let room = |cx: &mut Cx| cx.lane(1).cqs.room_bytes(0);
+    let of_four = room(cx);
+    for (depth, times) in [(8, 2), (4, 1), (16, 4)] {
+        let done = RequestDone::new(Some(unheard), core::ptr::null_mut()).unwrap();
+        ModifySrq { srq, depth, threshold: 0, done }.run(cx, ());
+        assert_eq!(room(cx), times * of_four);
+    }
+    let at = cx.lifetimes.place(srq).and_then(Place::srq).unwrap();
+    srq::core::remove(cx, at);
+    assert!(of_four > 0 && room(cx) == 0);
 }
 
 /// Addresses, and the UDP port.
@@ -136,4 +207,57 @@ fn the_edge_learns_the_addresses() {
         core.poll(Instant::from_nanos(nanos));
     }
     assert_eq!(*claims.lock().unwrap(), [([first].into(), 4791), ([second].into(), 4791)]);
+}
+
+/// Keeps the neighbours that it is asked to look at.
+struct Looks(Arc<Mutex<Vec<IpAddr>>>);
+
+impl Platform for Looks {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(0)
+    }
+
+    fn map(&self, _mdl: &MDL) -> Option<Mapped> {
+        None
+    }
+
+    fn resolve(&self, _local: IpAddr, remote: IpAddr, how: Resolve) -> Resolver {
+        if matches!(how, Resolve::Look) {
+            self.0.lock().unwrap().push(remote);
+        }
+        Resolver::Platform
+    }
+}
+
+/// Goal: however many paths are in use, the operating system is asked for each of them again and again, some in a second.
+#[test]
+fn each_path_is_looked_at_again_and_again() {
+    let looks = Arc::new(Mutex::new(Vec::new()));
+    let (edge, _other) = memory::pair(MemoryConfig::default());
+    let own = IpAddr::from([10, 0, 0, 1]);
+    let (platform, config) =
+        (Box::new(Looks(Arc::clone(&looks))), ProviderConfig::new([own].into()));
+    let mut core = PollCore::new(Box::new(edge), platform, config, [0; 32], Waker::noop());
+    let Bench::Desk(desk) = &mut core.bench else { panic!("the only core has the desk") };
+    let Cx { device, paths, shard, .. } = &mut desk.cx;
+    let hop = Hop { src_mac: Mac([2; 6]), dst_mac: Mac([4; 6]), vlan: None };
+    let remotes: Vec<_> = (0..40).map(|last| IpAddr::from([10, 0, 1, last])).collect();
+    for (port, remote) in (1000..).zip(&remotes) {
+        let connect = Connect {
+            qpn: Qpn::new(u32::from(port)),
+            local: SocketAddr::new(own, port),
+            remote: SocketAddr::new(*remote, 7),
+            hop,
+            limits: ReadLimits { inbound: 1, outbound: 1 },
+            private_data: &[],
+        };
+        device.connect(Instant::from_nanos(0), &connect).expect("there is room");
+    }
+    for halves in 2..14 {
+        paths.follow(Instant::from_nanos(0) + Duration::from_millis(500) * halves, device, shard);
+    }
+    let mut looks = core::mem::take(&mut *looks.lock().unwrap());
+    looks.sort();
+    let twice: Vec<_> = remotes.iter().flat_map(|remote| [*remote; 2]).collect();
+    assert_eq!(looks, twice, "in six seconds");
 }

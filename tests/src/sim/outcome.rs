@@ -1,7 +1,7 @@
 //! How requests end, and what must be true then.
 
 use super::Deed;
-use super::end::{INBOUND, Phase};
+use super::end::{End, INBOUND, Phase};
 use super::flow::{Bytes, Initiator, Kind, RECEIVES, REQUESTS};
 use super::memory::{Place, Region};
 use super::world::{Step, World, require};
@@ -27,6 +27,23 @@ impl World {
                 this.armed[which] = true;
                 numbered::arm(this.cqs[which], NDK_CQ_NOTIFY_ANY);
             }
+        }
+        Ok(())
+    }
+
+    /// A host lists each connection that nothing has ended.
+    pub(crate) fn check_listed(&mut self) -> Step {
+        let lives = |end: &End| {
+            let ended = end.flushed || end.disconnected || end.cut_off || end.excuse.is_some();
+            end.phase == Phase::Up && !ended
+        };
+        for host in 0..self.hosts.len() {
+            let own = self.ends.iter().filter(|end| end.host == host && lives(end));
+            let live =
+                own.filter(|end| end.peer.is_some_and(|peer| lives(&self.ends[peer]))).count();
+            let Some(provider) = &mut self.hosts[host].provider else { continue };
+            let listed = provider.connections().len();
+            require!(listed >= live, "host {host} lists {listed} of {live} connections");
         }
         Ok(())
     }

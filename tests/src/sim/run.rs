@@ -82,6 +82,7 @@ impl World {
         self.check_memory()?;
         self.check_deliveries()?;
         self.check_pools()?;
+        self.check_listed()?;
         self.check_lossless()?;
         self.teardown()?;
         self.silence()?;

@@ -8,7 +8,7 @@ use crate::cq::request::CreateCq;
 use crate::object::call::create;
 use crate::object::done::CreateDone;
 use crate::object::shared::Context;
-use crate::platform::linux::{open, opened};
+use crate::platform::linux::{Waited, open, opened};
 use core::ptr::null_mut;
 use core::sync::atomic::AtomicPtr;
 use netadapter_glue::memory::{self, MemoryConfig};
@@ -58,9 +58,11 @@ fn gone(panics: bool) -> (Arc<Runner>, Arc<()>) {
     (runner(Box::new(Gone { panics, lives: Arc::clone(&lives) })), lives)
 }
 
-/// Polls until a turn was taken: two polls may lie apart on a busy machine.
+/// Polls, as a CQ does, until a turn was taken: two polls may lie apart on a busy machine.
 fn help(runner: &Runner) {
-    while !runner.poll_inline() {}
+    let platform = &runner.shard().platform;
+    while !platform.poll_core(0) {}
+    assert!(!platform.poll_core(1), "there is no such core");
 }
 
 /// Whether the core's thread would be called.
@@ -160,6 +162,36 @@ fn a_consumer_that_polls_takes_turns_and_makes_no_callback() {
     assert!(!place.load(Ordering::Acquire).is_null());
     assert!(!runner.poll_inline(), "as from the callback");
     run.give_back();
+}
+
+/// Goal: the core's thread is called for a callback that comes after a visit, which has made the one before.
+#[test]
+fn the_cores_thread_is_called_for_what_comes_after_a_visit() {
+    let (edge, _peer) = memory::pair(MemoryConfig::default());
+    let runner = runner(Box::new(edge));
+    // The end of a close is a callback.
+    let close = || {
+        let (sender, receiver) = mpsc::channel();
+        open(runner.shard(), VERSION, sender).unwrap();
+        help(&runner);
+        let (sender, closed) = mpsc::channel();
+        let signal = Box::new(move || sender.send(()).unwrap());
+        // SAFETY: it is open, and nothing else uses it.
+        unsafe { runner.shard().close_adapter(opened(&receiver).unwrap(), signal) };
+        assert!(!is_woken(&runner));
+        help(&runner);
+        assert!(is_woken(&runner) && closed.try_recv().is_err());
+        closed
+    };
+    for _ in 0..2 {
+        let closed = close();
+        assert_eq!(
+            runner.run_until(Duration::ZERO, &mut || closed.try_recv().is_ok()),
+            Waited::Done
+        );
+        // The end of a visit may call it.
+        let _ = is_woken(&runner);
+    }
 }
 
 /// Goal: a core whose thread sleeps is not forgotten by a consumer that polls once and stays away.
