@@ -197,7 +197,6 @@ impl<E: Edge> FaultInjector<E> {
 
     fn release_delayed(&mut self) {
         self.ready.extend(self.delayed.drain(..).map(|delayed| delayed.frame));
-        self.idle_polls = 0;
     }
 
     /// Transmits the ready frames through the wrapped edge, as far as it takes them.
@@ -277,7 +276,7 @@ impl<E: Edge> Edge for FaultInjector<E> {
                 self.flush()?;
             }
         }
-        self.idle_polls = if units == 0 { self.idle_polls + 1 } else { 0 };
+        self.idle_polls = if units == 0 { self.idle_polls.saturating_add(1) } else { 0 };
         if self.idle_polls >= self.faults.hold_polls {
             self.release_delayed();
         }
