@@ -406,7 +406,13 @@ fn an_accept_that_meets_the_peers_farewell_is_aborted() {
     let accepted = start(|then| passive.accept(sides[1].qp, nothing(), then));
     drop(gate);
     assert_eq!(accepted.recv_timeout(PATIENCE), Ok(STATUS_CONNECTION_ABORTED));
+    // The queue pair is free for another, while its connector is open.
+    let others = [Side::new(net.hosts.raw(0)), sides[1]];
+    for connector in net.establish(&others, [nothing(), nothing()]) {
+        wait(|then| connector.close(then));
+    }
     wait(|then| passive.close(then));
+    others[0].close();
     sides.into_iter().for_each(Side::close);
     net.close();
 }

@@ -5,7 +5,7 @@ use ndk_consumer::Listener;
 use netadapter_glue::memory::{MemoryConfig, pair_of_cores};
 use netadapter_glue::{Edge, EdgeError, Received, forward_edge};
 use std::sync::{Condvar, Mutex, mpsc};
-use tests::kit::raw::{start, wait};
+use tests::kit::raw::{Notify, Object, start, wait};
 
 /// A connection between the same cores of two hosts.
 fn pair(net: &Net, domains: &[Domain; 2], listener: &Arc<Listener>, cores: [usize; 2]) -> Ends {
@@ -27,6 +27,30 @@ fn works((sides, _): &Ends) {
     }
 }
 
+/// A notification that stays inside the consumer until this is dropped.
+struct Stay {
+    entered: mpsc::Receiver<()>,
+    _until: mpsc::Sender<()>,
+}
+
+impl Stay {
+    fn new() -> (Notify, Self) {
+        let (enter, entered) = mpsc::channel();
+        let (until, gate) = mpsc::channel::<()>();
+        let gate = Mutex::new(gate);
+        let notify = move |_| {
+            let _ = enter.send(());
+            let _ = gate.lock().unwrap().recv();
+        };
+        (Box::new(notify), Self { entered, _until: until })
+    }
+
+    /// Waits for it.
+    fn comes(&self) {
+        self.entered.recv_timeout(PATIENCE).expect("the notification comes");
+    }
+}
+
 /// Goal: the notification of a CQ that does not return holds up the connections of its own core alone.
 /// Method: a consumer stays inside one on the second core, while others connect, exchange and close, objects of the second
 /// core among them.
@@ -37,21 +61,14 @@ fn a_notification_that_does_not_return_holds_up_its_core_alone() {
     let listener = net.listen();
     let before = [0, 2].map(|core| pair(&net, &domains, &listener, [core, core]));
 
-    let (entered, inside) = mpsc::channel();
-    let (release, gate) = mpsc::channel::<()>();
-    let gate = Mutex::new(gate);
-    let notify = Box::new(move |_| {
-        let _ = entered.send(());
-        // Ends when the sender is dropped.
-        let _ = gate.lock().unwrap().recv();
-    });
+    let (notify, stay) = Stay::new();
     let cq = wait(|then| net.raw(1).create_cq_near(1 << 1, 16, notify, then)).unwrap();
     let pd = wait(|then| net.raw(1).create_pd(then)).unwrap();
     let qp = wait(|then| pd.create_qp(cq, 4, then)).unwrap();
     qp.flush();
     cq.arm();
     assert_eq!(qp.receive(1, &[]), STATUS_SUCCESS);
-    inside.recv_timeout(PATIENCE).expect("the notification comes");
+    stay.comes();
 
     let closed = start(|then| cq.close(then));
     wait(|then| qp.close(then));
@@ -64,10 +81,62 @@ fn a_notification_that_does_not_return_holds_up_its_core_alone() {
     drop(after);
     before.iter().for_each(works);
     assert!(closed.try_recv().is_err(), "the notification is inside");
-    drop(release);
+    drop(stay);
     closed.recv_timeout(PATIENCE).expect("the CQ closes");
     works(&pair(&net, &domains, &listener, [1, 1]));
     drop((before, domains, listener));
+    net.finish();
+}
+
+/// An SRQ of the second core whose notification is inside the consumer, and which is being closed.
+struct Closing {
+    pd: Object<NDK_PD>,
+    stay: Stay,
+    closed: mpsc::Receiver<()>,
+}
+
+impl Closing {
+    fn new(adapter: Object<NDK_ADAPTER>) -> Self {
+        let pd = wait(|then| adapter.create_pd(then)).unwrap();
+        let (notify, stay) = Stay::new();
+        let srq = pd.create_srq_near(1 << 1, 4, 0, notify).unwrap();
+        // It has less than one receive already.
+        assert_eq!(srq.modify(0, 1).recv_timeout(PATIENCE), Ok(STATUS_SUCCESS));
+        stay.comes();
+        Self { pd, stay, closed: start(|then| srq.close(then)) }
+    }
+}
+
+/// An SRQ of another core than the first stays open until its notification returns.
+#[test]
+fn an_srq_closes_after_its_notification() {
+    let net = Net::of_cores([1, 2], core_of);
+    let Closing { pd, stay, closed } = Closing::new(net.raw(1));
+    // What was asked for after the close has come and gone.
+    let cq = wait(|then| net.raw(1).create_cq_near(1 << 1, 4, Box::new(|_| ()), then)).unwrap();
+    wait(|then| cq.close(then));
+    assert!(closed.try_recv().is_err(), "the notification is inside");
+    drop(stay);
+    closed.recv_timeout(PATIENCE).expect("the SRQ closes");
+    wait(|then| pd.close(then));
+    net.finish();
+}
+
+/// A callback of the first core, which looks at the object of another core that is being closed, leaves that core its lane.
+#[test]
+fn a_callback_while_a_close_waits_leaves_the_data_of_its_core() {
+    let net = Net::of_cores([1, 2], core_of);
+    let domains = [0, 1].map(|host| Domain::new(&net.adapters[host]));
+    let listener = net.listen();
+    let pair = pair(&net, &domains, &listener, [0, 1]);
+    let Closing { pd, stay, closed } = Closing::new(net.raw(1));
+    let gate = net.hold(1);
+    drop(stay);
+    works(&pair);
+    drop(gate);
+    closed.recv_timeout(PATIENCE).expect("the SRQ closes");
+    wait(|then| pd.close(then));
+    drop((pair, domains, listener));
     net.finish();
 }
 

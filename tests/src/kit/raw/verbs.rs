@@ -163,6 +163,31 @@ impl Object<NDK_PD> {
     /// # Errors
     /// The provider's.
     pub fn create_srq(self, depth: u32, threshold: u32, notify: Notify) -> Created<NDK_SRQ> {
+        self.create_srq_by(std::ptr::null(), depth, threshold, notify)
+    }
+
+    /// The same near these processors of the first group.
+    ///
+    /// # Errors
+    /// The provider's.
+    pub fn create_srq_near(
+        self,
+        processors: usize,
+        depth: u32,
+        threshold: u32,
+        notify: Notify,
+    ) -> Created<NDK_SRQ> {
+        let near = GROUP_AFFINITY { Mask: processors, ..GROUP_AFFINITY::default() };
+        self.create_srq_by(&raw const near, depth, threshold, notify)
+    }
+
+    fn create_srq_by(
+        self,
+        near: *const GROUP_AFFINITY,
+        depth: u32,
+        threshold: u32,
+        notify: Notify,
+    ) -> Created<NDK_SRQ> {
         let event = leak(notify);
         create(|done, context| {
             call!(
@@ -173,7 +198,7 @@ impl Object<NDK_PD> {
                 threshold,
                 Some(notified),
                 event,
-                std::ptr::null(),
+                near,
                 done,
                 context,
                 std::ptr::null_mut(),
