@@ -545,8 +545,12 @@ list! {
         "self.varies = self.varies.or(field);" => "let _ = field;",
         "a field that changes again and again is not asked for";
     ThirdValueTellsNothing "qp/origin.rs":
-        "self.varies = self.varies.or(differs.and(both));" => "let _ = both;",
-        "three ports in a row show that it varies";
+        "let another = u32::from(changed && !third.and(field).is_empty());" => "let another = u32::from(false);",
+        "a value between two that were believed counts";
+    OneForgedValueTellsAll "qp/origin.rs":
+        "let another = u32::from(changed && !third.and(field).is_empty());" =>
+        "let another = 2 * u32::from(changed && !third.and(field).is_empty());",
+        "one value that was not believed may be forged";
     AnswersNeedNoOtherProbe "qp/origin.rs":
         "tries > before.tries" => "tries >= before.tries",
         "an answer counts that comes again to another probe";

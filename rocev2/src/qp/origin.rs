@@ -37,7 +37,8 @@ use crate::wire::mad::Make;
 use crate::wire::origin::Fields;
 use crate::wire::{DropReason, Encap, Hop, Opcode, Origin, Packet, ROCE_PORT};
 
-/// A field varies that was another one so often in the last eight packets that took the general way and were believed.
+/// A field varies that was another one so often in the last eight packets that took the general way and were believed. A value
+/// between two of them that was not believed is one more.
 const CHANGES: u32 = 3;
 
 /// A request that was executed, and that comes again from elsewhere so long after it came so before, is answered: so long
@@ -121,17 +122,18 @@ impl PeerOrigin {
     /// Notes that a packet of another origin is the peer's.
     fn proven(&mut self, origin: Origin) {
         let differs = self.differs(&origin);
+        // Another value of it, which was not believed. One alone may be forged.
+        let third =
+            self.disbelieved.map_or(Fields::NONE, |Disbelieved { origin: third, .. }| {
+                third.differs(&self.last).and(third.differs(&origin))
+            });
         for (changes, field) in self.changed.iter_mut().zip(Fields::EACH) {
             let changed = !differs.and(field).is_empty();
             *changes = *changes << 1 | u8::from(changed);
-            if changes.count_ones() >= CHANGES {
+            let another = u32::from(changed && !third.and(field).is_empty());
+            if changes.count_ones() + another >= CHANGES {
                 self.varies = self.varies.or(field);
             }
-        }
-        // Three values of it in a row.
-        if let Some(Disbelieved { origin: third, .. }) = self.disbelieved {
-            let both = third.differs(&self.last).and(third.differs(&origin));
-            self.varies = self.varies.or(differs.and(both));
         }
         (self.last, self.port_known) = (origin, true);
         (self.disbelieved, self.repeated) = (None, None);
@@ -305,20 +307,26 @@ mod tests {
         assert!(!known.knows(&other));
     }
 
+    /// One value that was not believed may be forged, whatever path the peer takes next.
     #[test]
-    fn three_values_in_a_row_show_that_a_field_varies() {
+    fn values_between_two_proofs_show_that_a_field_varies() {
         let [_, _, _, second] = others();
-        let third = Origin { src_port: 9, ..FIRST };
+        let [third, fourth] = [9, 10].map(|src_port| Origin { src_port, ..FIRST });
         let ack = (Psn::new(3), Opcode::Acknowledge);
         let mut known = met();
         assert!(!known.says_again(second, ack, 0));
         known.proven(third);
+        assert!(!known.knows(&FIRST));
+        assert!(!known.says_again(second, ack, 0));
+        known.proven(fourth);
         assert!(known.knows(&FIRST));
         // The same value twice is another path.
         let mut known = met();
-        assert!(!known.says_again(second, ack, 0));
-        known.proven(second);
-        assert!(!known.knows(&FIRST));
+        for other in [second, FIRST] {
+            assert!(!known.says_again(other, ack, 0));
+            known.proven(other);
+        }
+        assert!(!known.knows(&second));
     }
 
     #[test]
