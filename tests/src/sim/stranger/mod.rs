@@ -23,11 +23,12 @@ use super::Deed;
 use super::foreign::wire::{Packet, Route, frame, resolve};
 use super::packet::{look, opcode};
 use super::trial::Trial;
+use super::watch::Name;
 use super::world::{MS, Part, Step, World};
 use packets::Forged;
 use peer::Conn;
 use rocev2::env::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What a stranger does, with what it knows.
@@ -155,6 +156,8 @@ pub(crate) struct Strange {
     conns: Vec<Conn>,
     /// What it sent in the name of others, and no host has taken yet.
     forged: BTreeMap<Vec<u8>, Forged>,
+    /// Whom it has answered, and about what.
+    answered: BTreeSet<(Name, u64)>,
 }
 
 impl Strange {
@@ -176,9 +179,9 @@ impl Strange {
             Stranger::Asks => 96,
             _ => [64, 256, 1024, 10_000][rng.below(4) as usize],
         };
-        let (conns, forged) = (Vec::new(), BTreeMap::new());
+        let (conns, forged, answered) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
         let (rng, act_at, sent) = (rng.fork(), None, 0);
-        Some(Self { kind, rng, silent, act_at, sent, invented, conns, forged })
+        Some(Self { kind, rng, silent, act_at, sent, invented, conns, forged, answered })
     }
 
     /// It says something.

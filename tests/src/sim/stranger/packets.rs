@@ -44,7 +44,8 @@ pub(super) struct Forged {
 
 impl World {
     /// Whether an arriving frame is forged, and may be the very packet that its victim expects: that one is executed, whoever
-    /// sent it, so nobody gets it.
+    /// sent it, so nobody gets it. While a probe has no answer that is the ACK of all that was sent, too, and one that comes a
+    /// second time.
     pub(crate) fn withholds(&mut self, frame: &[u8]) -> bool {
         let Some(strange) = &mut self.stranger else { return false };
         let Some(&Forged { to, from, at, answer }) = strange.forged.get(frame) else {
@@ -52,7 +53,11 @@ impl World {
         };
         let Some(at) = at else { return false };
         let never = self.watch.between(to, from).is_some_and(|(_, [acked, arrived, sent])| {
-            if answer { at > arrived } else { at > sent || at < acked }
+            if answer {
+                at > arrived && at + 1 != sent && strange.answered.insert((from, at))
+            } else {
+                at > sent || at < acked
+            }
         });
         if !never {
             strange.forged.remove(frame);
