@@ -489,6 +489,7 @@ mod tests {
     use alloc::vec::Vec;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::io::{Read, Write};
+    use std::os::fd::AsRawFd as _;
     use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
     use tempfile::TempDir;
 
@@ -674,11 +675,15 @@ mod tests {
         let mut next = 0;
         send(&mut edge, &mut next, 1);
         assert_eq!(edge.drops().transmit, 1);
+        let descriptor = |edge: &QemuStream| edge.fd().map(|fd| fd.as_raw_fd());
+        let alone = descriptor(&edge);
         for _ in 0..2 {
             let mut qemu = UnixStream::connect(&path).unwrap();
             // Half a frame, then the peer is gone: the next one begins afresh.
             qemu.write_all(&[0, 0, 0, 100, 1, 2, 3]).unwrap();
             assert_eq!(edge.receive_each(8, |_| ()), Ok(0));
+            // A poller may keep only the descriptor of an edge that does not ask the system.
+            assert!(descriptor(&edge) != alone && edge.asks_the_system());
             drop(qemu);
             assert_eq!(edge.receive_each(8, |_| ()), Ok(0));
         }

@@ -1,9 +1,11 @@
 //! A callback that does not return, and a core that stops in the middle of a turn: what they hold up, and what they do not.
 
 use super::*;
+use driver::Connection;
 use ndk_consumer::Listener;
 use netadapter_glue::memory::{MemoryConfig, pair_of_cores};
 use netadapter_glue::{Edge, EdgeError, Received, forward_edge};
+use rocev2::counters::Counter;
 use std::sync::{Condvar, Mutex, mpsc};
 use tests::kit::raw::{Notify, Object, start, wait};
 
@@ -197,11 +199,12 @@ impl Edge for Stopping {
     }
 }
 
-/// Goal: a core that stops in the middle of a turn holds up no data of other cores, and goes on where it was.
-/// Method: the edge of the second core keeps it, as a scheduler may.
-#[test]
-fn a_core_that_stops_leaves_the_data_of_the_others() {
-    let (first, second) = pair_of_cores(MemoryConfig::default(), [3, 3], core_of);
+/// Two hosts of so many cores; the edge of the second one's second core keeps it in the middle of a turn, and tells of that.
+fn stopping(
+    cores: [usize; 2],
+    steer: fn(&[u8], usize) -> usize,
+) -> (Net, Arc<Stop>, mpsc::Receiver<()>) {
+    let (first, second) = pair_of_cores(MemoryConfig::default(), cores, steer);
     let (stop, (tell, told)) = (Arc::<Stop>::default(), mpsc::channel());
     let mut edges = [first, second].map(|edges| {
         let boxed = |edge| Box::new(edge) as Box<dyn Edge + Send>;
@@ -209,7 +212,14 @@ fn a_core_that_stops_leaves_the_data_of_the_others() {
     });
     let edge = edges[1].remove(1);
     edges[1].insert(1, Box::new(Stopping { edge, stop: Arc::clone(&stop), tell }));
-    let net = Net::over_cores(edges, ADDRESSES, |_| ());
+    (Net::over_cores(edges, ADDRESSES, |_| ()), stop, told)
+}
+
+/// Goal: a core that stops in the middle of a turn holds up no data of other cores, and goes on where it was.
+/// Method: the edge of the second core keeps it, as a scheduler may.
+#[test]
+fn a_core_that_stops_leaves_the_data_of_the_others() {
+    let (net, stop, told) = stopping([3, 3], core_of);
     let domains = [0, 1].map(|host| Domain::new(&net.adapters[host]));
     let listener = net.listen();
     let pairs = [0, 1, 2].map(|core| pair(&net, &domains, &listener, [core, core]));
@@ -231,5 +241,35 @@ fn a_core_that_stops_leaves_the_data_of_the_others() {
     assert_eq!(far.statuses(1), [STATUS_SUCCESS]);
     pairs.iter().for_each(works);
     drop((pairs, domains, listener));
+    net.finish();
+}
+
+/// Goal: a receive that was posted before a frame came is there for it, though another core passes the frame on.
+/// Method: both come while the edge of their core keeps it in a turn.
+#[test]
+fn a_receive_is_known_before_the_frame_that_another_core_passes_on() {
+    // Everything comes to the first core.
+    let (net, stop, told) = stopping([1, 2], |_, _| 0);
+    let domains = [0, 1].map(|host| Domain::new(&net.adapters[host]));
+    let listener = net.listen();
+    let [first, second] = [0, 1].map(|core| pair(&net, &domains, &listener, [0, core]));
+    let [near, far] = &second.0;
+    stop.set(true);
+    let receive = |id| far.qp.receive(id, &[far.mr.sge(0..10)]).unwrap();
+    // The first one brings about the turn.
+    receive(1);
+    told.recv_timeout(PATIENCE).expect("it stops");
+    receive(2);
+    for id in [1, 2] {
+        near.qp.send(id, &[near.mr.sge(0..10)], 0).unwrap();
+    }
+    // The first core has passed on what came before this.
+    works(&first);
+    stop.set(false);
+    assert_eq!(near.statuses(2), [STATUS_SUCCESS; 2]);
+    assert_eq!(far.statuses(2), [STATUS_SUCCESS; 2]);
+    let refused = |one: &Connection| one.counters.get(Counter::RcvdRnrErr);
+    assert_eq!(net.providers[0].connections().iter().map(refused).sum::<u64>(), 0);
+    drop(([first, second], domains, listener));
     net.finish();
 }

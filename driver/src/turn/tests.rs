@@ -16,6 +16,8 @@ use crate::object::id::{Context, ObjectId, Place};
 use crate::pd::request::CreatePd;
 use crate::pd::shared::PdObject;
 use crate::platform::{Mapped, Platform, Resolve, Resolver, Trace};
+use crate::qp;
+use crate::qp::request::CreateQp;
 use crate::request::{Creation as _, Request as _};
 use crate::srq;
 use crate::srq::request::{CreateSrq, ModifySrq};
@@ -25,6 +27,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
+use core::ptr::{null, null_mut};
 use core::task::Waker;
 use netadapter_glue::memory::{self, MemoryConfig, MemoryEdge};
 use netadapter_glue::{Edge, EdgeError, Link, Received, Slot};
@@ -68,15 +71,15 @@ fn open(cx: &mut Cx, objects: &mut Objects) -> ObjectId {
 
 /// For an object whose consumer does not tell several apart.
 fn no_context() -> Context {
-    Context::new(core::ptr::null_mut())
+    Context::new(null_mut())
 }
 
-/// A CQ for two completions.
-fn create_cq(cx: &mut Cx, adapter: ObjectId) -> ObjectId {
+/// A CQ for two completions, and its name.
+fn create_cq(cx: &mut Cx, adapter: ObjectId) -> (*mut NDK_CQ, ObjectId) {
     let what = CreateCq { core: 0, depth: 2, notification: unheard, context: no_context() };
-    let cq = cq::core::create(cx, adapter, &what);
+    let cq = cq::core::create(cx, adapter, &what).get().cast();
     // SAFETY: a CQ that was just created.
-    unsafe { CqObject::from_ndk(cq.get().cast()) }.base.id
+    (cq, unsafe { CqObject::from_ndk(cq) }.base.id)
 }
 
 fn create_pd(cx: &mut Cx, objects: &mut Objects, adapter: ObjectId) -> ObjectId {
@@ -96,7 +99,7 @@ fn an_overrun_is_told_once() {
     let Bench::Desk(desk) = &mut core.bench else { panic!("the only core has the desk") };
     let Desk { cx, objects, .. } = &mut **desk;
     let adapter = open(cx, objects);
-    let cq = create_cq(cx, adapter);
+    let (_, cq) = create_cq(cx, adapter);
     let cq = cx.lifetimes.place(cq).and_then(Place::cq).unwrap();
     let cqe = Cqe {
         status: STATUS_SUCCESS,
@@ -120,6 +123,43 @@ fn an_overrun_is_told_once() {
     let entries = core::iter::repeat_n((PENDING_ANY, cqe), 2);
     assert!(cqs.push(*now, cq.key, 2, entries), "no more than once");
     assert_eq!(*told.lock().unwrap(), ["CqOverrun { depth: 2 }"]);
+}
+
+/// Goal: the trace has faults, and no request that its consumer cancels.
+#[test]
+fn a_flush_is_not_traced() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (edge, _other) = memory::pair(MemoryConfig::default());
+    let platform = Box::new(Watch(Arc::clone(&told)));
+    let config = ProviderConfig::new(Vec::new());
+    let mut core = PollCore::new(Box::new(edge), platform, config, [0; 32], Waker::noop());
+    let Bench::Desk(desk) = &mut core.bench else { panic!("the only core has the desk") };
+    let Desk { cx, objects, .. } = &mut **desk;
+    let adapter = open(cx, objects);
+    let ((results, cq), pd) = (create_cq(cx, adapter), create_pd(cx, objects, adapter));
+    let what = CreateQp {
+        receive_cq: cq,
+        initiator_cq: cq,
+        srq: None,
+        context: no_context(),
+        receive_depth: 1,
+        initiator_depth: 1,
+        receive_sge: 1,
+        initiator_sge: 1,
+        inline_len: 0,
+    };
+    let new = what.create(cx, pd, &objects.pds).unwrap().get().cast();
+    // SAFETY: a QP that was just created.
+    let posted = unsafe { (qp::call::DISPATCH.NdkReceive)(new, null_mut(), null(), 0) };
+    assert_eq!(posted, STATUS_SUCCESS);
+    // SAFETY: as above.
+    unsafe { (qp::call::DISPATCH.NdkFlush)(new) };
+    core.poll(Instant::from_nanos(1));
+    let mut result = NDK_RESULT::EMPTY;
+    // SAFETY: a CQ that was just created, and room for one result.
+    let count = unsafe { (cq::call::DISPATCH.NdkGetCqResults)(results, &raw mut result, 1) };
+    assert_eq!((count, result.Status), (1, STATUS_CANCELLED));
+    assert!(told.lock().unwrap().is_empty());
 }
 
 /// Goal: an SRQ of one of several cores takes the room for completions on other cores that its depth needs, whatever that was
@@ -150,7 +190,7 @@ fn an_srq_leaves_no_room_behind() {
     let room = |cx: &mut Cx| cx.lane(1).cqs.room_bytes(0);
     let of_four = room(cx);
     for (depth, times) in [(8, 2), (4, 1), (16, 4)] {
-        let done = RequestDone::new(Some(unheard), core::ptr::null_mut()).unwrap();
+        let done = RequestDone::new(Some(unheard), null_mut()).unwrap();
         ModifySrq { srq, depth, threshold: 0, done }.run(cx, ());
         assert_eq!(room(cx), times * of_four);
     }
