@@ -1255,9 +1255,19 @@ list! {
     ReleasesAreForgotten "driver/src/lane/steps.rs":
         "self.bytes.release(released.region);" => "let _ = released;",
         "a region that its request held goes with it";
+    FramesPrecedePosts "driver/src/lane/steps.rs":
+        "self.drain_doorbells();
+        if let Some(passage)" => "if let Some(passage)",
+        "what was posted before a frame came is known before it";
+    SrqNoticeIsNoCall "driver/src/lane/steps.rs":
+        "srq.shared.calling.begin();" => "",
+        "an SRQ goes after the notification that is being made";
     RejectIsSilent "driver/src/connector/accept.rs":
         "let _ = cx.device.reject(cx.now, conn, private_data);" => "let _ = (conn, private_data);",
         "the peer hears of a reject";
+    AcceptLeavesTheQp "driver/src/connector/accept.rs":
+        "if connector.phase == Phase::Requested {" => "if false {",
+        "a queue pair whose accept failed is free for another";
     DisconnectFlushesNothing "driver/src/connector/end.rs":
         "trace_disconnected(cx, ends, EndedBy::Consumer, qp);
         if let Some(qp) = qp {
@@ -1312,9 +1322,20 @@ list! {
     SrqShrinksBelowItsPosts "driver/src/srq/core.rs":
         "if depth != 0 && depth < posted.wrapping_sub(slots.retired()) {" => "if false {",
         "an SRQ stays deep enough for what it holds";
+    SrqIsSetAsideForOneReceive "driver/src/srq/core.rs":
+        "let (depth, several) = (self.depth as usize, cx.shard.cores() > 1);" =>
+        "let (depth, several) = (1, cx.shard.cores() > 1);",
+        "a creation allocates no more than was set aside for it";
     SilentResultsAreShown "driver/src/qp/core.rs":
         "completions.by_ref().filter(|completion| !completion.silent)" => "completions.by_ref().filter(|_| true)",
         "a silent success has no result";
+    FlushedResultIsAFault "driver/src/qp/core.rs":
+        "if !flushed {" => "if flushed {",
+        "a fault is traced, and what it flushes is not";
+    QpIsSetAsideForOneRequest "driver/src/qp/core.rs":
+        "let (initiator, receive) = (self.initiator_depth as usize, self.receive_depth as usize);" =>
+        "let (initiator, receive) = (1, 1);",
+        "a creation allocates no more than was set aside for it";
     AntecedentGoesFirst "driver/src/object/core.rs":
         "life.closing.is_some() && life.children == 0 && !life.finishing" => "life.closing.is_some() && !life.finishing",
         "an object is closed after its successors";
@@ -1331,9 +1352,16 @@ list! {
     FailureOfOneCoreIsMissed "driver/src/turn/desk.rs":
         "self.handle_failures(core, false);" => "",
         "the consumer hears of a connection that failed";
+    CallbackHasALane "driver/src/turn/desk.rs":
+        "self.cx.device.engines.give_back();
+                self.run(upcall);" => "self.run(upcall);",
+        "no lane is held while the consumer is called";
     ForeignTagsAreKept "driver/src/paths.rs":
         "if vlan(tci) == to { tci } else { to }" => "tci",
         "packets follow the neighbour's VLAN";
+    PathsAreAskedForOnce "driver/src/paths.rs":
+        "if looked < CHECKS { 0 } else { self.check_next + CHECKS }" => "self.check_next + CHECKS",
+        "each path is looked at again and again";
     LongUnitIsPassedWhole "driver/src/passage.rs":
         "Segments { header_len, segment_len }" => "Segments { header_len, segment_len: segment_len + 1 }",
         "a unit that fits no buffer is passed on in its packets";
