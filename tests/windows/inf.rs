@@ -75,7 +75,7 @@ fn the_tool_speaks_of_the_same_things() {
 /// Goal: the adapter's INF offers what the driver reads, and nothing else.
 #[test]
 fn the_driver_reads_what_is_offered() {
-    let driver = read("driver/ndis/src/upper/config.rs");
+    let driver = read("driver/ndis/src/keywords.rs");
     let read: BTreeSet<_> = ["integer(\"", "string(\""]
         .into_iter()
         .flat_map(|call| driver.split(call).skip(1))

@@ -50,6 +50,8 @@ mod frame;
 #[cfg(all(windows, target_env = "msvc"))]
 mod handler;
 #[cfg(all(windows, target_env = "msvc"))]
+mod keywords;
+#[cfg(all(windows, target_env = "msvc"))]
 mod log;
 #[cfg(all(windows, target_env = "msvc"))]
 mod lower;

@@ -4,13 +4,14 @@
 mod attributes;
 mod frames;
 
-use super::config::{Config, Mode};
+use super::config;
 use super::ip::{self, AddressWatch, Neighbourhood};
 use super::ndk::NdkState;
 use super::oid;
 use crate::abi::imports::{NdisMIndicateStatusEx, NdisReEnumerateProtocolBindings};
 use crate::abi::*;
 use crate::control::device;
+use crate::keywords::{Config, Mode};
 use crate::log::report;
 use crate::lower::binding::{Binding, LinkState};
 use crate::lower::lists::{Attachment, ListPool, LowerSide};
@@ -93,7 +94,7 @@ impl Adapter {
         parameters: &NDIS_MINIPORT_INIT_PARAMETERS,
     ) -> Result<(), NDIS_STATUS> {
         // This takes a few names and texts, which the standing reserve covers.
-        let config = Config::read(handle, parameters.IfIndex)?;
+        let config = config::read(handle, parameters.IfIndex)?;
         let _reserve = reserve::open(bytes_to_start(&config))?;
         if config.lower.is_empty() {
             report(parameters.IfIndex, Problem::NoLowerAdapter, 0, 0);

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "functions that NDIS calls with pointers")]
 
 use super::adapter::Adapter;
-use super::config::Config;
+use super::config;
 use crate::abi::imports::NdisMNetPnPEvent;
 use crate::abi::*;
 use crate::handler::{counted, handler, lent, lent_mut, object};
@@ -81,7 +81,7 @@ impl NdkState {
     /// ([page](https://learn.microsoft.com/windows-hardware/drivers/network/oid-ndk-set-state)). PASSIVE_LEVEL.
     pub(crate) fn request(adapter: &Arc<Adapter>, enable: bool) -> Result<(), NDIS_STATUS> {
         let this = &adapter.ndk;
-        if enable && !Config::network_direct(adapter.handle)? {
+        if enable && !config::network_direct(adapter.handle)? {
             return Ok(());
         }
         this.wanted.store(enable, Ordering::Release);
