@@ -63,6 +63,7 @@ tests! {
     edge at 9: 2000 of 60,
     tables at 10: 200 of 800,
     cores at 11: 200 of 800,
+    keywords at 12: 2000 of 200,
 }
 
 /// Every captured frame, good or damaged, as each of the codecs' targets takes it.

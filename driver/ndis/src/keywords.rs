@@ -1,6 +1,6 @@
 //! The keywords of an adapter: the meaning of what the registry has. An administrator may have written anything there.
 //!
-//! This file calls nothing of Windows.
+//! This file calls nothing of Windows: a fuzz target compiles it, too (`tests/fuzz/src/keywords.rs`).
 
 extern crate alloc;
 
@@ -60,7 +60,8 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// The values of an adapter on a machine with so many processors; a missing keyword has its default.
+    /// The values of an adapter on a machine with so many processors; a missing keyword has its default, and a number beyond its range
+    /// that of the nearest end.
     pub(crate) fn of(keywords: &impl Keywords, processors: usize) -> Self {
         let jumbo = keywords.integer("*JumboPacket").unwrap_or(1514) as usize;
         Self {
@@ -78,7 +79,7 @@ impl Config {
             }),
             tagging: Tagging::new(
                 keywords.integer("*PriorityVLANTag").unwrap_or(3),
-                keywords.integer("VlanId").unwrap_or(0),
+                keywords.integer("VlanId").unwrap_or(0).min(VLAN_MAX),
                 within(keywords.integer("RoCEPriority"), PRIORITIES).unwrap_or(0),
             ),
             dscp: within(keywords.integer("RoCEDscp"), DSCPS).unwrap_or(0),
@@ -147,6 +148,8 @@ pub(crate) fn is_station(address: [u8; 6]) -> bool {
 pub(crate) const PRIORITIES: RangeInclusive<u8> = 0..=7;
 /// Differentiated services code points (RFC 2474).
 pub(crate) const DSCPS: RangeInclusive<u8> = 0..=63;
+/// The last VLAN: 4095 is reserved (IEEE 802.1Q).
+const VLAN_MAX: u32 = 4094;
 const UNITS: usize = 64;
 const ETHERNET_HEADER_LEN: usize = 14;
 /// The room for headers when RoCEv2 chooses a frame size.

@@ -11,6 +11,7 @@
 //! | [`neighbour`] | connects, doubts, true and forged ARP and neighbour discovery, time | no frame has another source than ours; queries and answers are bounded whatever comes; a connect finds the host that lives in time, and each has a result |
 //! | [`decode`] | a file that `ndkperf decode` explains | it is explained as far as it can be read, twice in the same words, and in no more than its length allows |
 //! | [`snapshot`] | a snapshot of the control device, and a room for one | it is read or refused; what is read is written again as the same bytes, in any room as far as that goes |
+//! | [`keywords`] | the values that the registry has for an adapter of the Windows driver | its sizes, cores, tags and names are such as it can have |
 //! | [`edge`] | the string of an edge | it names one or is refused in words; what is named is written as a string that names the same |
 //! | [`tables`] | calls of the dispatch tables of two providers, time, and lost frames | misuse gets a status; each request ends once, a close always; nothing is left at the end |
 //! | [`cores`] | posts on connections between the cores of two devices, turns, and frames that come to any core, late, altered or twice | each request completes once; where nothing was altered, well and with the right bytes; nothing is left at the end |
@@ -25,6 +26,7 @@ mod datagrams;
 #[path = "../../wire/frames.rs"]
 mod frames;
 mod hosts;
+mod keywords;
 mod neighbour;
 mod packets;
 mod settings;
@@ -35,6 +37,7 @@ mod world;
 pub use captures::decode;
 pub use cores::cores;
 pub use datagrams::cm;
+pub use keywords::keywords;
 pub use neighbour::neighbour;
 pub use packets::{mad, packet, packet_icrc};
 pub use settings::{edge, snapshot};
@@ -45,7 +48,7 @@ pub use transport::{completer, responder};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     ("packet", packet),
     ("packet_icrc", packet_icrc),
     ("mad", mad),
@@ -58,4 +61,5 @@ pub const TARGETS: [Target; 12] = [
     ("edge", edge),
     ("tables", tables),
     ("cores", cores),
+    ("keywords", keywords),
 ];
