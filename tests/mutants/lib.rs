@@ -51,7 +51,7 @@ fn the_list_fits() {
     }
 }
 
-/// Goal: the suites catch at least 95 % of the bugs, and each that they miss is known.
+/// Goal: the suites catch at least 97 % of the drawn bugs, and all others.
 /// Method: all bugs in one copy of the workspace, switched on one at a time.
 #[test]
 fn deliberate_bugs_are_caught() {
@@ -145,6 +145,6 @@ fn report(table: &[(&Bug, Verdict)]) {
     assert_eq!(unexplained(false), 0, "a bug by hand is not noticed, and nothing says why");
     // A change to a function may draw another bug in it: see README, The demand.
     let drawn = table.iter().filter(|(bug, _)| bug.is_drawn()).count();
-    let room = (drawn / 20).max(2);
+    let room = (drawn * 3 / 100).max(2);
     assert!(unexplained(true) <= room, "more than {room} of {drawn} drawn bugs are not noticed");
 }

@@ -97,11 +97,11 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// `test`, or all of several of which that is one.
+/// `test`, or all of several of which that is one; `tsan`, as no suite is built with ThreadSanitizer here.
 fn is_for_tests(condition: &proc_macro2::TokenStream) -> bool {
     let condition = condition.to_string();
     let all = condition.strip_prefix("all").unwrap_or(&condition);
-    all.trim_matches([' ', '(', ')']).split(',').any(|part| part.trim() == "test")
+    all.trim_matches([' ', '(', ')']).split(',').any(|part| ["test", "tsan"].contains(&part.trim()))
 }
 
 impl<'ast> Visit<'ast> for Finder {
