@@ -57,6 +57,19 @@ impl Platform for Watch {
 
 unsafe extern "system" fn unheard(_: PVOID, _: NTSTATUS) {}
 
+/// The only core of a provider at these addresses, and the other end of its edge.
+fn only_core(platform: impl Platform + 'static, addresses: &[IpAddr]) -> (PollCore, MemoryEdge) {
+    let (edge, other) = memory::pair(MemoryConfig::default());
+    let config = ProviderConfig::new(addresses.to_vec());
+    let core = PollCore::new(Box::new(edge), Box::new(platform), config, [0; 32], Waker::noop());
+    (core, other)
+}
+
+fn desk(core: &mut PollCore) -> &mut Desk {
+    let Bench::Desk(desk) = &mut core.bench else { panic!("the first core has the desk") };
+    desk
+}
+
 /// An open adapter.
 fn open(cx: &mut Cx, objects: &mut Objects) -> ObjectId {
     let opened = Arc::new(Mutex::new(ObjectId::default()));
@@ -92,12 +105,8 @@ fn create_pd(cx: &mut Cx, objects: &mut Objects, adapter: ObjectId) -> ObjectId 
 #[test]
 fn an_overrun_is_told_once() {
     let told = Arc::new(Mutex::new(Vec::new()));
-    let (edge, _other) = memory::pair(MemoryConfig::default());
-    let platform = Box::new(Watch(Arc::clone(&told)));
-    let config = ProviderConfig::new(Vec::new());
-    let mut core = PollCore::new(Box::new(edge), platform, config, [0; 32], Waker::noop());
-    let Bench::Desk(desk) = &mut core.bench else { panic!("the only core has the desk") };
-    let Desk { cx, objects, .. } = &mut **desk;
+    let (mut core, _other) = only_core(Watch(Arc::clone(&told)), &[]);
+    let Desk { cx, objects, .. } = desk(&mut core);
     let adapter = open(cx, objects);
     let (_, cq) = create_cq(cx, adapter);
     let cq = cx.lifetimes.place(cq).and_then(Place::cq).unwrap();
@@ -129,12 +138,8 @@ fn an_overrun_is_told_once() {
 #[test]
 fn a_flush_is_not_traced() {
     let told = Arc::new(Mutex::new(Vec::new()));
-    let (edge, _other) = memory::pair(MemoryConfig::default());
-    let platform = Box::new(Watch(Arc::clone(&told)));
-    let config = ProviderConfig::new(Vec::new());
-    let mut core = PollCore::new(Box::new(edge), platform, config, [0; 32], Waker::noop());
-    let Bench::Desk(desk) = &mut core.bench else { panic!("the only core has the desk") };
-    let Desk { cx, objects, .. } = &mut **desk;
+    let (mut core, _other) = only_core(Watch(Arc::clone(&told)), &[]);
+    let Desk { cx, objects, .. } = desk(&mut core);
     let adapter = open(cx, objects);
     let ((results, cq), pd) = (create_cq(cx, adapter), create_pd(cx, objects, adapter));
     let what = CreateQp {
@@ -172,8 +177,7 @@ fn an_srq_leaves_no_room_behind() {
     let (platform, config) = (Box::new(Watch(Arc::default())), ProviderConfig::new(Vec::new()));
     let wakers = [(); 2].map(|()| Waker::noop().clone());
     let mut cores = PollCore::several(edges, platform, config, [0; 32], &wakers);
-    let Bench::Desk(desk) = &mut cores[0].bench else { panic!("the first core has the desk") };
-    let Desk { cx, objects, .. } = &mut **desk;
+    let Desk { cx, objects, .. } = desk(&mut cores[0]);
     let adapter = open(cx, objects);
     let pd = create_pd(cx, objects, adapter);
     let what = CreateSrq {
@@ -273,13 +277,9 @@ impl Platform for Looks {
 #[test]
 fn each_path_is_looked_at_again_and_again() {
     let looks = Arc::new(Mutex::new(Vec::new()));
-    let (edge, _other) = memory::pair(MemoryConfig::default());
     let own = IpAddr::from([10, 0, 0, 1]);
-    let (platform, config) =
-        (Box::new(Looks(Arc::clone(&looks))), ProviderConfig::new([own].into()));
-    let mut core = PollCore::new(Box::new(edge), platform, config, [0; 32], Waker::noop());
-    let Bench::Desk(desk) = &mut core.bench else { panic!("the only core has the desk") };
-    let Cx { device, paths, shard, .. } = &mut desk.cx;
+    let (mut core, _other) = only_core(Looks(Arc::clone(&looks)), &[own]);
+    let Cx { device, paths, shard, .. } = &mut desk(&mut core).cx;
     let hop = Hop { src_mac: Mac([2; 6]), dst_mac: Mac([4; 6]), vlan: None };
     let remotes: Vec<_> = (0..40).map(|last| IpAddr::from([10, 0, 1, last])).collect();
     for (port, remote) in (1000..).zip(&remotes) {

@@ -85,7 +85,7 @@ impl Queries {
     /// memory.
     pub(super) fn add(&mut self, query: Query) -> bool {
         let Err(at) = self.find(query.ip) else { return true };
-        if !self.has_room(query.class) {
+        if !self.reserve(query.class) {
             return false;
         }
         self.open.insert(at, query);
@@ -93,8 +93,9 @@ impl Queries {
         true
     }
 
-    /// Makes room for a query: for that of a connect beside all that doubts and hints may take, which then find theirs.
-    fn has_room(&mut self, class: Class) -> bool {
+    /// Makes room for a query: for that of a connect beside all that doubts and hints may take, which then find theirs. Returns
+    /// false where there is no memory.
+    fn reserve(&mut self, class: Class) -> bool {
         let [_, doubts, hints] = self.summary.taken;
         let others = match class {
             Class::Connect => DOUBTS_MAX + HINTS_MAX - doubts - hints,

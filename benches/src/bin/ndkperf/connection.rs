@@ -119,13 +119,7 @@ impl Connection {
     ) -> Result<(), Failure> {
         let request = self.connector.connect(&self.qp, local, remote, limits, private_data);
         // The provider's own time limit ends this one, or the user.
-        loop {
-            if let Some(result) = request.wait_timeout(SLICE) {
-                result?;
-                break;
-            }
-            completions.check_stop()?;
-        }
+        finish_while(&request, || completions.check_stop())?;
         self.finish(&self.connector.complete_connect())
     }
 
@@ -142,17 +136,15 @@ impl Connection {
     ) -> Result<(), Failure> {
         let request = self.connector.accept(&self.qp, limits, &[]);
         let since = Instant::now();
-        loop {
-            if let Some(result) = request.wait_timeout(SLICE) {
-                return Ok(result?);
-            }
+        finish_while(&request, || {
             if is_displaced() {
                 return Err(Failure::Displaced);
             }
             if since.elapsed() >= self.patience {
                 return Err(Failure::Stalled(self.patience));
             }
-        }
+            Ok(())
+        })
     }
 
     /// Our end of the connection.
@@ -317,5 +309,18 @@ impl Connection {
             _ => "a request",
         };
         Failure::Completion { operation, status: result.Status }
+    }
+}
+
+/// Waits for the end of a request as long as it `goes_on`, which is asked now and then.
+fn finish_while(
+    request: &Request,
+    mut goes_on: impl FnMut() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    loop {
+        if let Some(result) = request.wait_timeout(SLICE) {
+            return Ok(result?);
+        }
+        goes_on()?;
     }
 }
