@@ -7,7 +7,7 @@ use std::thread;
 
 use tests::lab::{Lab, Process, Side, judge as judge_capture, skip};
 
-use super::{CANNOT, in_wine, turn};
+use super::{CANNOT, in_wine};
 
 /// As rping takes them; the same numbers go to the scenarios.
 const COUNT: &str = "100";
@@ -34,7 +34,6 @@ const FAMILIES: [(&str, &str, &str); 2] =
 
 /// `rping` in both roles; false where this machine cannot, which is said.
 fn pings_over(lab: &mut Lab, port: &str, family: &str, theirs: &str, ours: &str) -> bool {
-    let _turn = turn();
     let pings = format!("-p 7174 -V -C {COUNT} -S {SIZE}");
     let server = lab.guest.start(&format!("rping -s -a {theirs} {pings}"));
     lab.guest.run("until rdma resource show cm_id | grep -q LISTEN; do usleep 50000; done");

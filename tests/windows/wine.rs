@@ -14,7 +14,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use tests::lab::skip;
@@ -235,14 +235,7 @@ fn rig_with(image: &Path) -> Option<Command> {
     Some(command)
 }
 
-/// The right to use Wine. The script takes turns as well, but a test that waits there counts as slow, or hung.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn wine(scenario: &str) {
-    let _turn = turn();
     judge("Wine", scenario, &mut in_wine());
 }
 
