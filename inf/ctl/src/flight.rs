@@ -3,22 +3,23 @@
 //! The record is on the disk before a stage begins. A machine that stopped comes up without the adapter, since the
 //! scheduled task rolls back at the start; another `first-flight` then says in which stage it stopped.
 
+mod record;
+mod rping;
+
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::{Deserialize, Serialize};
 
-use crate::driver;
+use crate::exit::{Exit, RestartFirst};
 use crate::journal::Journal;
-use crate::machine::{Host, IMAGE, Inf, Machine, Mode, SERVICE, Vnic};
+use crate::machine::{IMAGE, Inf, Machine, Mode, SERVICE, Vnic};
 use crate::plan::{Request, plan};
 use crate::run::{forwards, uninstall};
 use crate::status::status;
-use crate::step::Step;
 use crate::verify::{Verdict, Verify, signature, smb_copy};
+pub(crate) use record::keep_stages;
+use record::{Ended, Flown, Outcome, Record, Stage};
 
 /// The rules of Driver Verifier: the standard ones, and those of NDIS.
 const VERIFIER_FLAGS: &str = "0x2209BB";
@@ -41,7 +42,7 @@ pub(crate) struct FirstFlight {
     /// The adapter's address, such as 192.0.2.7/24, for the stages with traffic
     #[arg(long, value_parser = crate::address)]
     address: Option<crate::machine::Address>,
-    /// The other machine, where `NDKPing -S -ServerAddr PEER:9000 -ServerIf INDEX -TestType rping` waits
+    /// The other machine, where `NdkPerfCmd -S -ServerAddr PEER:9000 -ServerIf INDEX -TestType rping` waits
     #[arg(long)]
     peer: Option<IpAddr>,
     /// A folder of the other machine that may be written, such as \\server\share
@@ -58,125 +59,17 @@ pub(crate) struct FirstFlight {
     result: PathBuf,
 }
 
-/// The stages, each of which stands on those before.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
-enum Stage {
-    /// Driver Verifier watches the image from the next restart on.
-    Verifier,
-    Signature,
-    LoadAndUnload,
-    DeviceWithoutNic,
-    BindInOwnMode,
-    NdkPingToItself,
-    TwoMachines,
-    Smb,
-}
-
-impl Stage {
-    const FLOWN: [Self; 7] = [
-        Self::Signature,
-        Self::LoadAndUnload,
-        Self::DeviceWithoutNic,
-        Self::BindInOwnMode,
-        Self::NdkPingToItself,
-        Self::TwoMachines,
-        Self::Smb,
-    ];
-
-    /// How many steps of the installation it needs.
-    fn end(self, journal: &Journal) -> usize {
-        let entries = &journal.entries;
-        let find = |is: fn(&Step) -> bool| entries.iter().position(|entry| is(&entry.step));
-        let found = match self {
-            Self::Verifier | Self::Signature => Some(0),
-            Self::LoadAndUnload => find(|step| matches!(step, Step::CreateDevice)),
-            Self::DeviceWithoutNic => find(|step| matches!(step, Step::PointAt { .. })),
-            Self::BindInOwnMode => find(|step| matches!(step, Step::SeeLink)).map(|n| n + 1),
-            Self::NdkPingToItself | Self::TwoMachines | Self::Smb => None,
-        };
-        found.unwrap_or(entries.len())
-    }
-}
-
-/// How a stage ended. One that has begun and not ended has stopped the machine, or somebody stopped the program.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
-enum Ended {
-    NotYet,
-    Passed(String),
-    Skipped(String),
-    Failed(String),
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Flown {
-    stage: Stage,
-    begun: String,
-    ended: Ended,
-}
-
-/// All that is known, in one file.
-#[derive(Debug, Serialize, Deserialize)]
-struct Record {
-    version: String,
-    host: Host,
-    stages: Vec<Flown>,
-    /// By their names: the state at the end, logs, events.
-    attached: Vec<(String, String)>,
-}
-
-impl Record {
-    fn begin(&mut self, machine: &mut impl Machine, stage: Stage) -> Result<()> {
-        let begun = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        self.stages.push(Flown { stage, begun, ended: Ended::NotYet });
-        self.write(machine)
-    }
-
-    fn end(&mut self, machine: &mut impl Machine, ended: Ended) -> Result<()> {
-        self.stages.last_mut().context("no stage has begun")?.ended = ended;
-        self.write(machine)
-    }
-
-    fn write(&self, machine: &mut impl Machine) -> Result<()> {
-        machine.set_flight(Some(&serde_json::to_string_pretty(self)?))
-    }
-
-    /// Attaches the stages that the driver left in the registry, if there are any.
-    fn keep_stages(&mut self, machine: &mut impl Machine) -> Result<()> {
-        let stages = driver::stages(&machine.stages()?);
-        if !stages.is_empty() {
-            self.attached.push(("driver's last stage".into(), stages));
-        }
-        Ok(())
-    }
-
-    fn failed(&self) -> bool {
-        self.stages.iter().any(|flown| matches!(flown.ended, Ended::Failed(_)))
-    }
-}
-
-/// Keeps the driver's stages in the record of a flight, if there is one: a rollback takes the service's key away, and with it
-/// what a bug check left there.
-pub(crate) fn keep_stages(machine: &mut impl Machine) -> Result<()> {
-    let Some(text) = machine.flight()? else { return Ok(()) };
-    let mut record: Record = serde_json::from_str(&text).context("the record is damaged")?;
-    record.keep_stages(machine)?;
-    record.write(machine)
-}
-
 pub(crate) fn fly(
     machine: &mut impl Machine,
     asked: &FirstFlight,
     say: &mut impl FnMut(String),
-) -> Result<ExitCode> {
-    let mut record = match machine.flight()? {
-        Some(text) => serde_json::from_str(&text).context("the record is damaged")?,
-        None => Record {
-            version: env!("CARGO_PKG_VERSION").into(),
-            host: machine.host()?,
-            stages: Vec::new(),
-            attached: Vec::new(),
-        },
-    };
+) -> Result<Exit> {
+    let mut record = Record::open(machine)?;
+    if record.stages.is_empty()
+        && let Some(asked_by) = machine.awaits_restart()?
+    {
+        bail!(RestartFirst { asked_by });
+    }
     if record.stages.is_empty() && !asked.without_verifier {
         return watch(machine, &mut record, say);
     }
@@ -207,14 +100,14 @@ fn watch(
     machine: &mut impl Machine,
     record: &mut Record,
     say: &mut impl FnMut(String),
-) -> Result<ExitCode> {
+) -> Result<Exit> {
     let said = machine.ask("verifier.exe", &["/flags", VERIFIER_FLAGS, "/driver", IMAGE])?;
     // 2: it takes effect after a restart.
     ensure!([0, 2].contains(&said.code), "verifier: exit code {}: {}", said.code, said.text);
     record.begin(machine, Stage::Verifier)?;
     say("Driver Verifier will watch the driver: restart Windows, and give the same command again."
         .into());
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::RestartNeeded)
 }
 
 fn request(asked: &FirstFlight) -> Result<Request> {
@@ -283,8 +176,8 @@ fn go(
             let vnic = vnic(machine)?;
             Ok(Verdict::Passed(format!("{} Mb/s, MTU {}", vnic.speed_bps / 1_000_000, vnic.mtu)))
         }
-        Stage::NdkPingToItself => ping(machine, asked, asked.address.map(|address| address.ip)),
-        Stage::TwoMachines => ping(machine, asked, asked.peer),
+        Stage::RpingToItself => rping::run(machine, asked, asked.address.map(|own| own.ip)),
+        Stage::TwoMachines => rping::run(machine, asked, asked.peer),
         Stage::Smb => {
             smb_copy(machine, &Verify { share: asked.share.clone(), ..Verify::default() })
         }
@@ -293,25 +186,46 @@ fn go(
 
 /// Before it is trusted, the image's hash is looked for in the catalogs; whether Windows would load it shows later.
 fn signed(machine: &mut impl Machine, request: &Request) -> Result<Verdict> {
-    let host = machine.host()?;
-    ensure!(host.test_signing, "test signing is off");
     let signer = machine.signer(&request.package.join(Inf::Adapter.catalog()))?;
+    let loads = signer.is_microsofts() || machine.host()?.test_signing;
+    ensure!(loads, "test signing is off, and the package is not signed by Microsoft");
     let verify = Verify { package: Some(request.package.clone()), ..Verify::default() };
     match signature(machine, &verify) {
-        // Trust is a step of the next stage.
-        Err(error) => {
+        // Trust is a step of the next stage, but for a signer whom Windows knows.
+        Err(error) if !signer.is_microsofts() => {
             Ok(Verdict::Passed(format!("signed by {}; not trusted yet: {error:#}", signer.subject)))
         }
         passed => passed,
     }
 }
 
+/// Windows may take so long to unload a driver.
+const UNLOAD_S: u64 = 10;
+
+/// A service's end is told by exit codes of `sc`, which are errors of Windows.
 fn load_and_unload(machine: &mut impl Machine) -> Result<Verdict> {
     let start = machine.ask("sc.exe", &["start", SERVICE])?;
     // 1056: binding the protocol has started it already.
     ensure!([0, 1056].contains(&start.code), "start: {}: {}", start.code, start.text);
     let stop = machine.ask("sc.exe", &["stop", SERVICE])?;
-    Ok(Verdict::Passed(format!("start {}, stop {}", start.code, stop.code)))
+    match stop.code {
+        0 => unloaded(machine),
+        // Of a driver of PnP devices, as miniports are, which goes with the last device.
+        1052 => Ok(Verdict::Passed("loaded; Windows unloads it with its last device alone".into())),
+        code => bail!("stop: {code}: {}", stop.text),
+    }
+}
+
+/// `sc stop` only begins it.
+fn unloaded(machine: &mut impl Machine) -> Result<Verdict> {
+    for _ in 0..UNLOAD_S {
+        // 1062: it does not run.
+        if machine.ask("sc.exe", &["interrogate", SERVICE])?.code == 1062 {
+            return Ok(Verdict::Passed("loaded and unloaded".into()));
+        }
+        machine.pause_s(1);
+    }
+    bail!("the service still runs {UNLOAD_S} s after it was stopped")
 }
 
 fn device_without_nic(machine: &mut impl Machine) -> Result<Verdict> {
@@ -328,47 +242,6 @@ fn vnic(machine: &mut impl Machine) -> Result<Vnic> {
     machine.vnic()?.context("the adapter does not appear")
 }
 
-/// `server` is this machine's own address, or the peer's.
-fn ping(
-    machine: &mut impl Machine,
-    asked: &FirstFlight,
-    server: Option<IpAddr>,
-) -> Result<Verdict> {
-    let Some(own) = asked.address.map(|address| address.ip) else {
-        return Ok(Verdict::Skipped("--address is missing"));
-    };
-    let Some(server) = server else { return Ok(Verdict::Skipped("--peer is missing")) };
-    if machine.ask("where.exe", &["NDKPing.exe"])?.code != 0 {
-        return Ok(Verdict::Skipped("this Windows has no NDKPing; Server has it"));
-    }
-    let index = vnic(machine)?.index.to_string();
-    let at = format!("{server}:9000");
-    if server == own {
-        let script = format!(
-            "Start-Process -WindowStyle Hidden NDKPing.exe \
-             '-S -ServerAddr {at} -ServerIf {index} -TestType rping -W 25'"
-        );
-        machine.ask("powershell.exe", &["-NoProfile", "-NonInteractive", "-Command", &script])?;
-        machine.pause_s(5);
-    }
-    let own = own.to_string();
-    let client = [
-        "-C",
-        "-ServerAddr",
-        &at,
-        "-ClientAddr",
-        &own,
-        "-ClientIf",
-        &index,
-        "-TestType",
-        "rping",
-        "-V",
-    ];
-    let said = machine.ask("NDKPing.exe", &client)?;
-    ensure!(said.code == 0, "NDKPing: exit code {}: {}", said.code, said.text);
-    Ok(Verdict::Passed(said.text))
-}
-
 fn trace_file() -> String {
     std::env::temp_dir().join("ndkrocev2-flight.etl").display().to_string()
 }
@@ -379,11 +252,15 @@ fn land(
     asked: &FirstFlight,
     mut record: Record,
     say: &mut impl FnMut(String),
-) -> Result<ExitCode> {
-    let failed = record.failed();
+) -> Result<Exit> {
+    let outcome = record.shows();
+    record.outcome = Some(outcome);
     attach(machine, &mut record);
-    let undone =
-        if asked.keep && !failed { crate::run::confirm(machine) } else { uninstall(machine, say) };
+    let undone = if asked.keep && outcome == Outcome::Passed {
+        crate::run::confirm(machine)
+    } else {
+        uninstall(machine, say).map(|_| ())
+    };
     if let Err(error) = undone {
         record.attached.push(("rollback".into(), format!("{error:#}")));
     }
@@ -395,7 +272,15 @@ fn land(
         .with_context(|| asked.result.display().to_string())?;
     machine.set_flight(None)?;
     say(format!("Please send {}.", asked.result.display()));
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    match outcome {
+        Outcome::Passed => return Ok(Exit::Done),
+        Outcome::WithoutRdma => {
+            say("No pass: no stage moved a byte by RDMA. Give --address, and see why it skipped."
+                .into());
+        }
+        Outcome::Failed => {}
+    }
+    Ok(Exit::Failed)
 }
 
 fn attach(machine: &mut impl Machine, record: &mut Record) {

@@ -97,6 +97,15 @@ impl Certificate {
     pub(crate) fn is_self_signed(&self) -> bool {
         self.subject == self.issuer
     }
+
+    /// Whether it is the one that Microsoft signs other companies' drivers with: each Windows trusts it, in every mode. A name
+    /// proves nothing; whether the signature is right is for Windows to say.
+    ///
+    /// See [the offerings](https://learn.microsoft.com/windows-hardware/drivers/dashboard/driver-signing-offerings).
+    pub(crate) fn is_microsofts(&self) -> bool {
+        self.subject.contains("CN=Microsoft Windows Hardware Compatibility Publisher")
+            && self.issuer.contains("O=Microsoft Corporation")
+    }
 }
 
 /// Facts of the machine that no installation changes.
@@ -227,6 +236,8 @@ pub(crate) trait Machine {
     fn problem(&mut self, device: &str) -> Result<u32>;
     /// Whether Windows trusts the file, by the signature of this catalog.
     fn verify_signature(&mut self, file: &Path, catalog: &Path) -> Result<()>;
+    /// By whom Windows was asked for a restart that it has not had yet; `None` where nothing waits for one.
+    fn awaits_restart(&mut self) -> Result<Option<String>>;
     fn pause_s(&mut self, seconds: u64);
 
     fn set_journal(&mut self, text: Option<&str>) -> Result<()>;

@@ -2,6 +2,7 @@
 
 mod counters;
 mod driver;
+mod exit;
 #[cfg(any(test, feature = "stand-in"))]
 mod faulty;
 mod flight;
@@ -34,15 +35,16 @@ mod windows;
 use std::io::{IsTerminal, Write, stdin, stdout};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::exit;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 
+use exit::Exit;
 use machine::{Address, IpSettings, Machine, Mode, Route};
 use plan::Request;
-use run::Installed;
+use run::{Installed, Uninstalled};
 
 /// Installs, tries and removes the software RoCEv2 adapter
 #[derive(Debug, Parser)]
@@ -159,29 +161,28 @@ fn say(line: String) {
     println!("{line}");
 }
 
-fn main() -> ExitCode {
-    match act(Cli::parse().command) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("ndkrocev2ctl: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+fn main() {
+    let end = act(Cli::parse().command).unwrap_or_else(|error| {
+        eprintln!("ndkrocev2ctl: {error:#}");
+        Exit::of(&error)
+    });
+    // ExitCode has eight bits.
+    exit(end.code())
 }
 
 #[cfg(not(windows))]
-fn act(command: Command) -> Result<ExitCode> {
+fn act(command: Command) -> Result<Exit> {
     anyhow::bail!("this is not Windows, so there is nothing to do: {command:?}")
 }
 
 #[cfg(all(windows, not(feature = "stand-in")))]
-fn act(command: Command) -> Result<ExitCode> {
+fn act(command: Command) -> Result<Exit> {
     on(&mut windows::Windows::new()?, command)
 }
 
 /// The file that stands in for the network, and the change that fails, are told by the environment.
 #[cfg(all(windows, feature = "stand-in"))]
-fn act(command: Command) -> Result<ExitCode> {
+fn act(command: Command) -> Result<Exit> {
     let file =
         std::env::var_os("NDKROCEV2CTL_STATE").context("NDKROCEV2CTL_STATE names no file")?;
     let fault = std::env::var("NDKROCEV2CTL_FAULT").ok();
@@ -205,13 +206,12 @@ fn lock() -> Result<impl Sized> {
 }
 
 #[cfg_attr(not(windows), allow(dead_code, reason = "there is no machine"))]
-fn on(machine: &mut impl Machine, command: Command) -> Result<ExitCode> {
+fn on(machine: &mut impl Machine, command: Command) -> Result<Exit> {
     match command {
         Command::Install(asked) => return install(machine, &asked),
         Command::Uninstall => {
             let _lock = lock()?;
-            run::uninstall(machine, &mut say)?;
-            say("Uninstalled. Test signing is left as it is.".into());
+            return uninstall(machine);
         }
         Command::Confirm => {
             let _lock = lock()?;
@@ -235,10 +235,28 @@ fn on(machine: &mut impl Machine, command: Command) -> Result<ExitCode> {
         #[cfg(all(windows, feature = "stand-in"))]
         Command::Trial(asked) => return trial::trial(&asked),
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Done)
 }
 
-fn install(machine: &mut impl Machine, asked: &Install) -> Result<ExitCode> {
+fn uninstall(machine: &mut impl Machine) -> Result<Exit> {
+    match run::uninstall(machine, &mut say)? {
+        Uninstalled::Before => {
+            say("Nothing is installed.".into());
+            return Ok(Exit::Done);
+        }
+        Uninstalled::Now => say("Uninstalled. Test signing is left as it is.".into()),
+    }
+    end(machine)
+}
+
+/// All that was asked for is done, but for what Windows does when it starts.
+fn end(machine: &mut impl Machine) -> Result<Exit> {
+    let Some(asked_by) = machine.awaits_restart()? else { return Ok(Exit::Done) };
+    say(format!("Restart Windows: it waits for that ({asked_by})."));
+    Ok(Exit::RestartNeeded)
+}
+
+fn install(machine: &mut impl Machine, asked: &Install) -> Result<Exit> {
     let request = asked.request()?;
     if asked.dry_run {
         return dry_run(machine, &request);
@@ -251,16 +269,21 @@ fn install(machine: &mut impl Machine, asked: &Install) -> Result<ExitCode> {
     match installed {
         Installed::Now => say("Installed.".into()),
         Installed::Before => say("It was installed before; nothing has changed.".into()),
+        Installed::InPart => {
+            say("The rest is for after a restart: restart Windows, then give this command again."
+                .into());
+            return end(machine);
+        }
     }
     ask_to_keep(machine, asked)?;
-    Ok(ExitCode::SUCCESS)
+    end(machine)
 }
 
-fn dry_run(machine: &mut impl Machine, request: &Request) -> Result<ExitCode> {
+fn dry_run(machine: &mut impl Machine, request: &Request) -> Result<Exit> {
     let plan = plan::plan(machine, request)?;
     plan.warnings.iter().for_each(|warning| say(format!("Note: {warning}.")));
     plan.steps.iter().for_each(|step| say(format!("would {step}")));
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Done)
 }
 
 fn ask_to_keep(machine: &mut impl Machine, install: &Install) -> Result<()> {

@@ -24,6 +24,7 @@ macro_rules! operations {
                 windows fn ask(program: &str, arguments: &[&str]) -> Result<Said>;
                 windows fn problem(device: &str) -> Result<u32>;
                 windows fn verify_signature(file: &Path, catalog: &Path) -> Result<()>;
+                windows fn awaits_restart() -> Result<Option<String>>;
                 wine fn pause_s(seconds: u64) -> ();
             }
             changes {

@@ -38,9 +38,10 @@ pub(crate) struct Plan {
 
 pub(crate) fn plan(machine: &mut impl Machine, request: &Request) -> Result<Plan> {
     let mut warnings = Vec::new();
-    suits(machine, &mut warnings)?;
+    suits(machine)?;
     is_free(machine)?;
     let signer = package_signer(machine, &request.package)?;
+    warn_of_host(machine, &signer, &mut warnings)?;
     let nic = find_nic(machine, request)?;
     if !nic.up {
         bail!("'{}' has no link, and so the adapter would have none", nic.name);
@@ -71,7 +72,7 @@ pub(crate) fn plan(machine: &mut impl Machine, request: &Request) -> Result<Plan
     Ok(Plan { steps, warnings })
 }
 
-fn suits(machine: &mut impl Machine, warnings: &mut Vec<String>) -> Result<()> {
+fn suits(machine: &mut impl Machine) -> Result<()> {
     let host = machine.host()?;
     ensure!(host.elevated, "this needs the rights of an administrator");
     ensure!(
@@ -79,7 +80,16 @@ fn suits(machine: &mut impl Machine, warnings: &mut Vec<String>) -> Result<()> {
         "Windows Server 2019 (build {OLDEST_BUILD}) or newer is needed, not {}",
         host.build
     );
-    if !host.test_signing {
+    Ok(())
+}
+
+fn warn_of_host(
+    machine: &mut impl Machine,
+    signer: &Certificate,
+    warnings: &mut Vec<String>,
+) -> Result<()> {
+    let host = machine.host()?;
+    if !host.test_signing && !signer.is_microsofts() {
         warnings.push(
             "test signing is off: Windows will refuse a test-signed driver \
              (bcdedit /set testsigning on, with Secure Boot off, then restart)"
@@ -150,6 +160,9 @@ fn trust(
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
+    if signer.is_microsofts() {
+        return Ok(steps);
+    }
     for store in [Store::Root, Store::TrustedPublisher] {
         if store == Store::Root && !signer.is_self_signed() {
             warnings.push(format!("trust for '{}' is left to the administrator", signer.issuer));

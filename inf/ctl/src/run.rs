@@ -2,6 +2,7 @@
 
 use anyhow::{Result, anyhow, bail, ensure};
 
+use crate::exit::{RestartFirst, with_remedy};
 use crate::journal::{Entry, Journal, Progress};
 use crate::machine::{Inf, IpSettings, Machine, Mode};
 use crate::plan::{Request, plan};
@@ -12,6 +13,15 @@ use crate::step::Step;
 pub(crate) enum Installed {
     Now,
     Before,
+    /// So far as it goes before Windows is restarted.
+    InPart,
+}
+
+/// Whether an uninstallation found something to undo.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Uninstalled {
+    Now,
+    Before,
 }
 
 /// Installs, or goes on where an installation for the same was broken off. Where a step fails, all is undone.
@@ -20,7 +30,13 @@ pub(crate) fn install(
     request: &Request,
     say: &mut impl FnMut(String),
 ) -> Result<Installed> {
-    let mut journal = match Journal::read(machine)? {
+    let known = Journal::read(machine)?;
+    if !known.as_ref().is_some_and(Journal::is_complete)
+        && let Some(asked_by) = machine.awaits_restart()?
+    {
+        bail!(RestartFirst { asked_by });
+    }
+    let mut journal = match known {
         Some(journal) => {
             ensure!(
                 journal.request.nic == request.nic && journal.request.mode == request.mode,
@@ -42,6 +58,12 @@ pub(crate) fn install(
     let end = journal.entries.len();
     let Err(error) = forwards(machine, &mut journal, end, say) else { return Ok(Installed::Now) };
     say(format!("Failed: {error:#}"));
+    if !journal.touches_nic() && machine.awaits_restart()?.is_some() {
+        journal.resumes = true;
+        journal.write(machine)?;
+        return Ok(Installed::InPart);
+    }
+    let error = with_remedy(error);
     match backwards(machine, &mut journal, say) {
         Ok(()) => Err(error.context("all that was done is undone")),
         Err(left) => Err(error.context(format!("{left:#}"))),
@@ -123,22 +145,43 @@ pub(crate) fn confirm(machine: &mut impl Machine) -> Result<()> {
 /// Called by the system when the time is over, or at its start.
 pub(crate) fn rollback(machine: &mut impl Machine, say: &mut impl FnMut(String)) -> Result<()> {
     match Journal::read(machine)? {
-        Some(mut journal) if !journal.confirmed => backwards(machine, &mut journal, say),
+        Some(mut journal) if !journal.confirmed => {
+            if journal.resumes && machine.awaits_restart()?.is_none() {
+                return resume_later(machine, &mut journal);
+            }
+            backwards(machine, &mut journal, say)
+        }
         _ => machine.cancel_rollback(),
     }
 }
 
+/// Windows has had the restart that the rest of the installation waits for: the time to go on begins.
+fn resume_later(machine: &mut impl Machine, journal: &mut Journal) -> Result<()> {
+    journal.resumes = false;
+    journal.write(machine)?;
+    let within_s = journal.request.confirm_within_s;
+    within_s.map_or(Ok(()), |within_s| machine.schedule_rollback(within_s))
+}
+
 /// Undoes all that the journal tells. Without a journal, removes what is certainly ours.
-pub(crate) fn uninstall(machine: &mut impl Machine, say: &mut impl FnMut(String)) -> Result<()> {
+pub(crate) fn uninstall(
+    machine: &mut impl Machine,
+    say: &mut impl FnMut(String),
+) -> Result<Uninstalled> {
     let mut journal = match Journal::read(machine)? {
         Some(journal) => journal,
         None => leftovers(machine)?,
     };
     if journal.entries.is_empty() {
-        say("Nothing is installed.".into());
-        return Ok(());
+        return Ok(Uninstalled::Before);
     }
-    backwards(machine, &mut journal, say)
+    backwards(machine, &mut journal, say)?;
+    Ok(Uninstalled::Now)
+}
+
+/// Whether there is nothing of ours at all.
+pub(crate) fn is_absent(machine: &mut impl Machine) -> Result<bool> {
+    Ok(Journal::read(machine)?.is_none() && leftovers(machine)?.entries.is_empty())
 }
 
 fn leftovers(machine: &mut impl Machine) -> Result<Journal> {

@@ -51,6 +51,8 @@ pub(crate) struct State {
     pub(crate) journal: Option<String>,
     pub(crate) flight: Option<String>,
     pub(crate) task_s: Option<u64>,
+    /// The operation by which Windows was asked for a restart.
+    pub(crate) awaits_restart: Option<String>,
 }
 
 /// The settings of somebody who has made each kind.
@@ -110,6 +112,7 @@ impl State {
             journal: None,
             flight: None,
             task_s: None,
+            awaits_restart: None,
         }
     }
 }
@@ -125,6 +128,8 @@ pub(crate) struct Simulated {
     /// The answer of the control device.
     pub(crate) snapshot: Option<Vec<u8>>,
     pub(crate) stages: Stages,
+    /// Operations by which Windows is asked for a restart; no link comes before that.
+    pub(crate) asks_restart: Vec<&'static str>,
 }
 
 impl Simulated {
@@ -136,6 +141,23 @@ impl Simulated {
             problem: 0,
             snapshot: None,
             stages: Stages::default(),
+            asks_restart: Vec::new(),
+        }
+    }
+
+    /// Whatever waited for it is so then. The scheduled task runs the program's `rollback`: that is the caller's.
+    #[cfg(test)]
+    pub(crate) fn start_windows(&mut self) {
+        self.state.awaits_restart = None;
+        self.asks_restart.clear();
+        if let Some(device) = &mut self.state.device {
+            device.running = device.keywords.clone();
+        }
+    }
+
+    fn may_ask_restart(&mut self, operation: &'static str) {
+        if self.asks_restart.contains(&operation) {
+            self.state.awaits_restart = Some(operation.into());
         }
     }
 
@@ -153,7 +175,10 @@ impl Simulated {
         let running = &self.state.device.as_ref()?.running;
         let guid = running.get(LOWER_ADAPTER)?;
         let wired = self.state.nics.iter().find(|wired| wired.nic.guid == *guid)?;
-        let has_link = self.state.link_comes && self.state.protocol && wired.bound.contains(LOWER);
+        let has_link = self.state.link_comes
+            && self.state.awaits_restart.is_none()
+            && self.state.protocol
+            && wired.bound.contains(LOWER);
         let inherits = running.get(LOWER_MODE).map(String::as_str) == Some(Mode::Inherit.keyword());
         has_link.then_some((wired, if inherits { Mode::Inherit } else { Mode::Own }))
     }
@@ -271,8 +296,13 @@ impl Machine for Simulated {
 
     fn verify_signature(&mut self, _: &Path, catalog: &Path) -> Result<()> {
         let signer = self.signer(catalog)?;
-        ensure!(self.trusts(Store::Root, &signer.thumbprint)?, "the signer is not trusted");
+        let trusts = signer.is_microsofts() || self.trusts(Store::Root, &signer.thumbprint)?;
+        ensure!(trusts, "the signer is not trusted");
         Ok(())
+    }
+
+    fn awaits_restart(&mut self) -> Result<Option<String>> {
+        Ok(self.state.awaits_restart.clone())
     }
 
     fn pause_s(&mut self, _: u64) {}
@@ -322,9 +352,11 @@ impl Machine for Simulated {
     }
 
     fn stage(&mut self, inf: &Path) -> Result<()> {
+        let mut trust = self.state.trust.iter();
+        let trusts = trust.any(|(store, _)| *store == Store::TrustedPublisher)
+            || self.signer(&inf.with_extension("cat"))?.is_microsofts();
+        ensure!(trusts, "0x800B0109");
         let inf = Inf::ALL.into_iter().find(|one| inf.ends_with(one.file())).context("no INF")?;
-        let signer = self.state.trust.iter().any(|(store, _)| *store == Store::TrustedPublisher);
-        ensure!(signer, "0x800B0109");
         let free = (0..).map(|n| format!("oem{n}.inf"));
         let name = free.into_iter().find(|name| !self.state.staged.contains_key(name));
         self.state.staged.insert(name.context("no name")?, inf);
@@ -348,6 +380,7 @@ impl Machine for Simulated {
         for wired in &mut self.state.nics {
             wired.bound.insert(LOWER.into());
         }
+        self.may_ask_restart("install_protocol");
         Ok(())
     }
 
@@ -359,6 +392,7 @@ impl Machine for Simulated {
         for wired in &mut self.state.nics {
             wired.bound.remove(LOWER);
         }
+        self.may_ask_restart("remove_protocol");
         Ok(())
     }
 
@@ -378,6 +412,7 @@ impl Machine for Simulated {
         let device = self.state.device.as_mut().context("no device")?;
         device.driver = true;
         device.name = "Ethernet 9".into();
+        self.may_ask_restart("install_driver");
         Ok(())
     }
 
@@ -414,6 +449,7 @@ impl Machine for Simulated {
         }
         self.wired(nic)?.bound.insert(component.into());
         self.check_owners();
+        self.may_ask_restart("bind");
         Ok(())
     }
 

@@ -22,6 +22,9 @@ pub(crate) fn path_mtu(mtu: u32) -> u32 {
 pub(crate) fn status(machine: &mut impl Machine) -> Result<String> {
     let mut lines = Lines(String::new());
     lines.add("installation", installation(machine)?);
+    if let Some(asked_by) = machine.awaits_restart()? {
+        lines.add("restart", format!("Windows waits for one: {asked_by}"));
+    }
     let Some(device) = machine.devices()?.into_iter().next() else {
         lines.add("device", "none");
         return Ok(lines.0);
@@ -112,9 +115,11 @@ fn link(up: bool, speed_bps: u64) -> String {
 
 /// As Windows' own cmdlet sees it. The words are PowerShell's, which no language translates.
 fn ndk(machine: &mut impl Machine, vnic: &Vnic) -> String {
+    // A name would be a pattern.
     let script = format!(
-        "$a = Get-NetAdapterRdma -Name '{}'; \"$($a.Enabled) $($a.OperationalState)\"",
-        vnic.name.replace('\'', "''")
+        "$a = Get-NetAdapter -InterfaceIndex {} | Get-NetAdapterRdma; \
+         \"$($a.Enabled) $($a.OperationalState)\"",
+        vnic.index
     );
     let said =
         machine.ask("powershell.exe", &["-NoProfile", "-NonInteractive", "-Command", &script]);
@@ -166,10 +171,17 @@ fn last_event(machine: &mut impl Machine) -> String {
 pub(crate) fn meaning(code: u32) -> &'static str {
     match code {
         10 => "the driver refused to start; see the system event log",
-        14 => "Windows waits for a restart",
+        14 => "Windows waits for a restart: restart it",
+        18 => {
+            "Windows wants the driver installed again, as after an upgrade of Windows: \
+             `ndkrocev2ctl uninstall`, then install"
+        }
+        21 => "Windows is removing the device: restart it, then `ndkrocev2ctl uninstall`",
         22 => "the device is disabled",
-        28 => "no driver is installed",
+        28 => "no driver is installed: `ndkrocev2ctl uninstall`, then install",
         31 => "Windows cannot load what the device needs",
+        37 => "the driver did not load; see the system event log",
+        38 => "an earlier build is still in memory: restart Windows",
         39 => "the image is missing, damaged, or imports what this Windows lacks",
         52 => "the image's signature is not trusted: is test signing on?",
         _ => "see the device manager",

@@ -1,6 +1,8 @@
 //! Laws of installing, over machines of every kind that the plan knows, with a fault at every change.
 
+mod flights;
 mod reports;
+mod restarts;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,18 +19,27 @@ use crate::run::{Installed, confirm, install, rollback, uninstall};
 use crate::simulated::{Simulated, State, static_settings};
 
 /// A package whose catalogs name their signer and its issuer.
-static PACKAGE: LazyLock<PathBuf> = LazyLock::new(|| {
+static PACKAGE: LazyLock<PathBuf> = LazyLock::new(|| package("own", "ca/ca"));
+
+/// A package of Microsoft's signature.
+static MICROSOFTS: LazyLock<PathBuf> = LazyLock::new(|| {
+    let subject = "O=Microsoft Corporation, CN=Microsoft Windows Hardware Compatibility Publisher";
+    let issuer = "O=Microsoft Corporation, CN=Microsoft Windows Third Party Component CA 2014";
+    package("microsofts", &format!("{subject}/{issuer}"))
+});
+
+fn package(name: &str, signature: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ctl-package");
-    let folder = folder.join(std::process::id().to_string());
+    let folder = folder.join(std::process::id().to_string()).join(name);
     std::fs::create_dir_all(&folder).expect("a folder");
     for file in [IMAGE, COUNTERS, Inf::Adapter.file(), Inf::Lower.file()] {
         std::fs::write(folder.join(file), "").expect("a file");
     }
     for inf in Inf::ALL {
-        std::fs::write(folder.join(inf.catalog()), "ca/ca").expect("a file");
+        std::fs::write(folder.join(inf.catalog()), signature).expect("a file");
     }
     folder
-});
+}
 
 fn request(mode: Mode) -> Request {
     Request {
@@ -176,7 +187,9 @@ proptest! {
                             prop_assert_eq!(&machine.machine.broken, &[""; 0]);
                             uninstall(&mut machine, &mut silent).unwrap();
                         }
-                        _ => uninstall(&mut machine, &mut silent).unwrap(),
+                        _ => {
+                            uninstall(&mut machine, &mut silent).unwrap();
+                        }
                     }
                     assert_as_before(&machine.machine, &before);
                 }

@@ -5,11 +5,12 @@ mod snapshot;
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::exit::Exit;
 use crate::journal::{Journal, Progress};
 use snapshot::Snapshot;
 
@@ -44,7 +45,7 @@ pub(crate) struct Trial {
     arguments: Vec<String>,
 }
 
-pub(crate) fn trial(asked: &Trial) -> Result<ExitCode> {
+pub(crate) fn trial(asked: &Trial) -> Result<Exit> {
     let words = |last| asked.arguments.iter().map(String::as_str).chain(last);
     let install: Vec<&str> = ["install"].into_iter().chain(words(None)).collect();
     let dry: Vec<&str> = ["install"].into_iter().chain(words(Some("--dry-run"))).collect();
@@ -62,7 +63,7 @@ pub(crate) fn trial(asked: &Trial) -> Result<ExitCode> {
         "trial: {} changes, each after {common} refused, denied and died of, all undone",
         changes.len()
     );
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Done)
 }
 
 /// In a row, and once too often each time.

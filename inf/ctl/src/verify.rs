@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::{env, fs, process};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::counters::{read, sum};
+use crate::exit::Exit;
 use crate::machine::{HARDWARE_ID, IMAGE, Inf, LOWER, LOWER_ADAPTER, Machine, Said, Store, Vnic};
+use crate::run::is_absent;
 use crate::status::{meaning, path_mtu};
 
 /// Large enough for RDMA to be seen beside SMB's own messages.
@@ -44,7 +45,8 @@ fn checks<M: Machine>() -> [(&'static str, Check<M>, &'static str); 13] {
         (
             "Windows",
             windows,
-            "Windows Server 2019 or newer; with Secure Boot off: bcdedit /set testsigning on, then restart",
+            "Windows Server 2019 or newer; with Secure Boot off: bcdedit /set testsigning on, then restart; \
+             or a package that Microsoft signed",
         ),
         (
             "signature",
@@ -89,7 +91,12 @@ pub(crate) fn verify<M: Machine>(
     machine: &mut M,
     asked: &Verify,
     say: &mut impl FnMut(String),
-) -> ExitCode {
+) -> Exit {
+    // Where it cannot be told, the checks say why.
+    if is_absent(machine).unwrap_or(false) {
+        say("not installed: `ndkrocev2ctl install --nic` installs it".into());
+        return Exit::Failed;
+    }
     let mut failed = Vec::new();
     for (name, check, mends) in checks::<M>() {
         match check(machine, asked) {
@@ -103,21 +110,33 @@ pub(crate) fn verify<M: Machine>(
     }
     if failed.is_empty() {
         say("All that was checked works.".into());
-        return ExitCode::SUCCESS;
+        return Exit::Done;
     }
     say(format!("First look at: {}", failed[0]));
-    ExitCode::FAILURE
+    Exit::Failed
 }
 
 fn package(asked: &Verify) -> Result<PathBuf> {
     asked.package.clone().map_or_else(crate::own_folder, Ok)
 }
 
-fn windows(machine: &mut impl Machine, _: &Verify) -> Result<Verdict> {
+fn windows(machine: &mut impl Machine, asked: &Verify) -> Result<Verdict> {
     let host = machine.host()?;
     ensure!(host.build >= 17763, "build {}", host.build);
-    ensure!(host.test_signing, "build {}, and test signing is off", host.build);
-    Ok(Passed(format!("build {}, test signing is on", host.build)))
+    if host.test_signing {
+        return Ok(Passed(format!("build {}, test signing is on", host.build)));
+    }
+    let catalog = package(asked)?.join(Inf::Adapter.catalog());
+    if !catalog.exists() {
+        // The device's problem code tells whether it did.
+        return Ok(Passed(format!("build {}, which loads what Microsoft signed", host.build)));
+    }
+    ensure!(
+        machine.signer(&catalog)?.is_microsofts(),
+        "build {}, test signing is off, and the package is not signed by Microsoft",
+        host.build
+    );
+    Ok(Passed(format!("build {}, and the package is signed by Microsoft", host.build)))
 }
 
 pub(crate) fn signature(machine: &mut impl Machine, asked: &Verify) -> Result<Verdict> {
@@ -143,6 +162,9 @@ fn trust(machine: &mut impl Machine, asked: &Verify) -> Result<Verdict> {
         return Ok(Skipped("no package beside this program; --package names one"));
     }
     let signer = machine.signer(&catalog)?;
+    if signer.is_microsofts() {
+        return Ok(Passed(format!("{}, whom each Windows trusts", signer.subject)));
+    }
     for store in [Store::Root, Store::TrustedPublisher] {
         let own_root = store == Store::TrustedPublisher || signer.is_self_signed();
         let trusts = !own_root || machine.trusts(store, &signer.thumbprint)?;

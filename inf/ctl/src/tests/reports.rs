@@ -1,25 +1,20 @@
-//! `status`, `verify` and `first-flight` over the simulated machine.
+//! `status` and `verify` over the simulated machine.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::Path;
 
-use clap::Parser;
-
-use super::{Broken, PACKAGE, broken, request, silent};
+use super::{MICROSOFTS, PACKAGE, request, silent};
 use crate::driver::problems::Problem;
 use crate::driver::snapshot::{Adapter, Connection, Head, VERSION, Writer, link, ndk};
 use crate::driver::stage::Stage;
-use crate::faulty::Fault;
-use crate::flight::{FirstFlight, fly, keep_stages};
+use crate::exit::Exit;
 use crate::machine::{LOWER, Machine, Mode, Said, Stages};
+use crate::plan::Request;
 use crate::run::install;
 use crate::simulated::{Simulated, State, static_settings};
 use crate::status::status;
 use crate::verify::{Verify, verify};
-use crate::{Cli, Command};
 
-fn said(text: &str) -> Said {
+pub(super) fn said(text: &str) -> Said {
     Said { code: 0, text: text.into() }
 }
 
@@ -152,10 +147,14 @@ fn the_status_has_the_drivers_word() {
     assert!(text.contains("has no adapter, or is not loaded"), "{text}");
 }
 
-fn verified(machine: &mut Simulated) -> (ExitCode, Vec<String>) {
+fn verified(machine: &mut Simulated) -> (Exit, Vec<String>) {
+    verified_by(machine, &PACKAGE)
+}
+
+fn verified_by(machine: &mut Simulated, package: &Path) -> (Exit, Vec<String>) {
     let mut lines = Vec::new();
-    let asked =
-        Verify { package: Some(PACKAGE.clone()), peer: Some([192, 0, 2, 9].into()), share: None };
+    let (package, peer) = (Some(package.into()), Some([192, 0, 2, 9].into()));
+    let asked = Verify { package, peer, share: None };
     let code = verify(machine, &asked, &mut |line| lines.push(line));
     (code, lines)
 }
@@ -164,7 +163,7 @@ fn verified(machine: &mut Simulated) -> (ExitCode, Vec<String>) {
 #[test]
 fn verifying_names_what_fails() {
     let (code, lines) = verified(&mut installed());
-    assert_eq!(code, ExitCode::SUCCESS, "{lines:#?}");
+    assert_eq!(code, Exit::Done, "{lines:#?}");
     type Spoil = fn(&mut Simulated);
     let cases: [(&str, Spoil); 11] = [
         ("Windows", |machine| machine.state.host.test_signing = false),
@@ -187,97 +186,63 @@ fn verifying_names_what_fails() {
         let mut machine = installed();
         spoil(&mut machine);
         let (code, lines) = verified(&mut machine);
-        assert_eq!(code, ExitCode::FAILURE, "{name}");
+        assert_eq!(code, Exit::Failed, "{name}");
         let last = lines.last().expect("a line");
         assert_eq!(*last, format!("First look at: {name}"), "{lines:#?}");
         assert!(lines.iter().any(|line| line.contains("mends it: ")));
     }
 }
 
-fn flight(name: &str, more: &[&str]) -> (FirstFlight, PathBuf) {
-    let result = PACKAGE.join(name);
-    let words = ["ctl", "first-flight", "--nic", "Ethernet", "--package"].into_iter();
-    let paths = [PACKAGE.to_str().expect("one"), "--result", result.to_str().expect("one")];
-    let cli = Cli::try_parse_from(words.chain(paths).chain(more.iter().copied()));
-    let Command::FirstFlight(asked) = cli.expect("is understood").command else {
-        panic!("another command")
-    };
-    (asked, result)
-}
-
-fn flyable(at: Option<(usize, Fault)>) -> Broken {
-    let mut machine = broken(&State::sample(static_settings()), at);
-    machine.machine.answers = [("sc.exe", said("")), ("verifier", said(""))].into();
-    machine
-}
-
-/// All stages that need no other machine pass, the adapter goes, and the file tells it.
+/// A machine on which nothing is installed has one thing said of it, and no part of it fails for itself.
 #[test]
-fn a_flight_lands() {
-    let (asked, result) = flight("lands.json", &[]);
-    let mut machine = flyable(None);
-    let before = machine.machine.state.clone();
-    assert_eq!(fly(&mut machine, &asked, &mut silent).expect("prepares"), ExitCode::SUCCESS);
-    assert!(machine.flight().expect("a record").is_some_and(|text| text.contains("Verifier")));
-    assert_eq!(fly(&mut machine, &asked, &mut silent).expect("flies"), ExitCode::SUCCESS);
-    assert_eq!(machine.machine.state, before);
-    let text = std::fs::read_to_string(result).expect("the file");
-    for words in ["BindInOwnMode", "10000 Mb/s", "--address is missing", "\"attached\""] {
-        assert!(text.contains(words), "no {words} in {text}");
+fn a_bare_machine_is_told_in_one_word() {
+    let mut machine = Simulated::new(State::sample(static_settings()));
+    let (code, lines) = verified(&mut machine);
+    assert_eq!(code, Exit::Failed);
+    let [line] = &lines[..] else { panic!("{lines:#?}") };
+    assert!(line.starts_with("not installed"), "{line}");
+}
+
+/// Microsoft's signature needs neither test signing nor anybody's trust.
+#[test]
+fn what_microsoft_signed_needs_no_test_mode() {
+    let mut state = State::sample(static_settings());
+    state.host.test_signing = false;
+    let mut machine = Simulated::new(state);
+    let request = Request { package: MICROSOFTS.clone(), ..request(Mode::Own) };
+    let mut said = Vec::new();
+    install(&mut machine, &request, &mut |line| said.push(line)).expect("installs");
+    assert!(!said.iter().any(|line| line.contains("test signing")), "{said:#?}");
+    assert!(machine.state.trust.is_empty(), "{:?}", machine.state.trust);
+    machine.answers = well();
+    let (code, lines) = verified_by(&mut machine, &MICROSOFTS);
+    assert_eq!(code, Exit::Done, "{lines:#?}");
+    // The other package has a signer of its own.
+    let (code, lines) = verified(&mut machine);
+    assert_eq!(
+        (code, lines.last().expect("a line").as_str()),
+        (Exit::Failed, "First look at: Windows")
+    );
+}
+
+/// The name of an adapter may have letters that PowerShell takes for a pattern.
+#[test]
+fn the_status_asks_by_the_index() {
+    let mut machine = installed();
+    machine.rename("RoCEv2 [1]").expect("is renamed");
+    machine.answers = vec![("-InterfaceIndex 99 |", said("True True"))];
+    let text = status(&mut machine).expect("a status");
+    assert!(text.contains("on, operational"), "{text}");
+}
+
+/// Each code that an administrator may meet has what mends it, not a hint to look elsewhere.
+#[test]
+fn problem_codes_have_remedies() {
+    for (code, words) in [(14, "restart it"), (18, "then install"), (28, "then install")] {
+        let mut machine = installed();
+        machine.problem = code;
+        let text = status(&mut machine).expect("a status");
+        let line = text.lines().find(|line| line.contains(&format!("problem code {code}")));
+        assert!(line.is_some_and(|line| line.contains(words)), "{text}");
     }
-}
-
-/// A machine that stopped rolls back when it starts: the stage that the driver left behind is in the file all the same.
-#[test]
-fn a_rollback_keeps_the_drivers_stage() {
-    let (asked, result) = flight("stage.json", &["--without-verifier"]);
-    let mut machine = flyable(Some((8, Fault::DiesAfter)));
-    let _ = catch_unwind(AssertUnwindSafe(|| fly(&mut machine, &asked, &mut silent)));
-    let left = Stages { last: Some("Loaded".into()), previous: Some("Binding".into()) };
-    machine.machine.stages = left;
-    keep_stages(&mut machine).expect("is kept");
-    // The key goes with the service.
-    machine.machine.stages = Stages::default();
-    fly(&mut machine, &asked, &mut silent).expect("lands");
-    let text = std::fs::read_to_string(result).expect("the file");
-    assert!(text.contains("Loaded; the load before ended with Binding"), "{text}");
-    let mut machine = flyable(None);
-    keep_stages(&mut machine).expect("there is no flight");
-    assert_eq!(machine.flight().expect("none"), None);
-}
-
-/// A stage that fails is the last, and all is undone.
-#[test]
-fn a_stage_that_fails_ends_the_flight() {
-    let (asked, result) = flight("fails.json", &["--without-verifier"]);
-    let mut machine = flyable(None);
-    machine.machine.problem = 39;
-    let before = machine.machine.state.clone();
-    assert_eq!(fly(&mut machine, &asked, &mut silent).expect("flies"), ExitCode::FAILURE);
-    assert_eq!(machine.machine.state, before);
-    let text = std::fs::read_to_string(result).expect("the file");
-    assert!(text.contains("problem code 39") && !text.contains("BindInOwnMode"), "{text}");
-}
-
-/// Wherever the machine stops, the next call tells the stage, and leaves nothing behind.
-#[test]
-fn a_stopped_machine_is_told() {
-    let (asked, result) = flight("stops.json", &["--without-verifier"]);
-    let mut whole = flyable(None);
-    let before = whole.machine.state.clone();
-    fly(&mut whole, &asked, &mut silent).expect("flies");
-    let mut told = 0;
-    // The first change writes the record of the first stage.
-    for n in 2..whole.changes.len() {
-        let mut machine = flyable(Some((n, Fault::DiesAfter)));
-        let _ = catch_unwind(AssertUnwindSafe(|| fly(&mut machine, &asked, &mut silent)));
-        if machine.flight().expect("a record").is_none() {
-            continue;
-        }
-        fly(&mut machine, &asked, &mut silent).expect("lands");
-        assert_eq!(machine.machine.state, before, "change {n}");
-        let text = std::fs::read_to_string(&result).expect("the file");
-        told += u32::from(text.contains("stopped in this stage"));
-    }
-    assert!(told > 20, "{told} of {}", whole.changes.len());
 }

@@ -6,17 +6,18 @@ use std::ptr::{null, null_mut};
 use anyhow::{Context, Result, bail, ensure};
 use windows_registry::{Key, LOCAL_MACHINE};
 use windows_sys::Win32::Devices::DeviceAndDriverInstallation::{
-    CM_Get_DevNode_Status, CM_Locate_DevNodeW, CR_SUCCESS, DICD_GENERATE_ID, DICS_FLAG_GLOBAL,
-    DICS_PROPCHANGE, DIF_PROPERTYCHANGE, DIF_REGISTERDEVICE, DIF_REMOVE, DN_HAS_PROBLEM,
-    GUID_DEVCLASS_NET, HDEVINFO, INSTALLFLAG_FORCE, SP_CLASSINSTALL_HEADER, SP_DEVINFO_DATA,
-    SP_PROPCHANGE_PARAMS, SPDRP_DRIVER, SPDRP_HARDWAREID, SetupDiCallClassInstaller,
-    SetupDiCreateDeviceInfoList, SetupDiCreateDeviceInfoW, SetupDiDestroyDeviceInfoList,
-    SetupDiEnumDeviceInfo, SetupDiGetClassDevsW, SetupDiGetDeviceInstanceIdW,
+    CM_Get_DevNode_Status, CM_Locate_DevNodeW, CR_SUCCESS, DI_NEEDREBOOT, DI_NEEDRESTART,
+    DICD_GENERATE_ID, DICS_FLAG_GLOBAL, DICS_PROPCHANGE, DIF_PROPERTYCHANGE, DIF_REGISTERDEVICE,
+    DIF_REMOVE, DN_HAS_PROBLEM, GUID_DEVCLASS_NET, HDEVINFO, INSTALLFLAG_FORCE,
+    SP_CLASSINSTALL_HEADER, SP_DEVINFO_DATA, SP_DEVINSTALL_PARAMS_W, SP_PROPCHANGE_PARAMS,
+    SPDRP_DRIVER, SPDRP_HARDWAREID, SetupDiCallClassInstaller, SetupDiCreateDeviceInfoList,
+    SetupDiCreateDeviceInfoW, SetupDiDestroyDeviceInfoList, SetupDiEnumDeviceInfo,
+    SetupDiGetClassDevsW, SetupDiGetDeviceInstallParamsW, SetupDiGetDeviceInstanceIdW,
     SetupDiGetDeviceRegistryPropertyW, SetupDiOpenDeviceInfoW, SetupDiSetClassInstallParamsW,
     SetupDiSetDeviceRegistryPropertyW, UpdateDriverForPlugAndPlayDevicesW,
 };
 
-use super::{check, narrow, wide};
+use super::{check, narrow, restart, wide};
 use crate::machine::HARDWARE_ID;
 
 /// A set of devices.
@@ -90,7 +91,19 @@ impl Set {
 
     fn call(&self, function: u32, data: &SP_DEVINFO_DATA, what: &str) -> Result<()> {
         // SAFETY: the device is of this set.
-        check(unsafe { SetupDiCallClassInstaller(function, self.0, data) }, what)
+        check(unsafe { SetupDiCallClassInstaller(function, self.0, data) }, what)?;
+        if self.wants_restart(data) { restart::ask(what) } else { Ok(()) }
+    }
+
+    /// Whether the class installer left that word. A device that is gone has none.
+    fn wants_restart(&self, data: &SP_DEVINFO_DATA) -> bool {
+        let mut params = SP_DEVINSTALL_PARAMS_W {
+            cbSize: size_of::<SP_DEVINSTALL_PARAMS_W>() as u32,
+            ..Default::default()
+        };
+        // SAFETY: the set is open, and the structure says its size.
+        let ok = unsafe { SetupDiGetDeviceInstallParamsW(self.0, data, &raw mut params) };
+        ok != 0 && params.Flags & (DI_NEEDREBOOT | DI_NEEDRESTART) != 0
     }
 }
 
@@ -142,7 +155,7 @@ pub(super) fn create() -> Result<()> {
 }
 
 pub(super) fn install_driver(inf: &Path) -> Result<()> {
-    let (id, inf, mut restart) = (wide(HARDWARE_ID), wide(inf), 0);
+    let (id, inf, mut wants_restart) = (wide(HARDWARE_ID), wide(inf), 0);
     // SAFETY: both texts end with a NUL.
     let ok = unsafe {
         UpdateDriverForPlugAndPlayDevicesW(
@@ -150,12 +163,11 @@ pub(super) fn install_driver(inf: &Path) -> Result<()> {
             id.as_ptr(),
             inf.as_ptr(),
             INSTALLFLAG_FORCE,
-            &raw mut restart,
+            &raw mut wants_restart,
         )
     };
     check(ok, "UpdateDriverForPlugAndPlayDevices")?;
-    ensure!(restart == 0, "Windows asks for a restart before the driver can run");
-    Ok(())
+    if wants_restart == 0 { Ok(()) } else { restart::ask("UpdateDriverForPlugAndPlayDevices") }
 }
 
 pub(super) fn remove(device: &str) -> Result<()> {

@@ -9,6 +9,7 @@ mod interface;
 mod lock;
 mod netcfg;
 mod program;
+mod restart;
 mod store;
 
 use std::path::{Path, PathBuf};
@@ -179,6 +180,10 @@ impl Machine for Windows {
 
     fn verify_signature(&mut self, file: &Path, catalog: &Path) -> Result<()> {
         certificate::verify(file, catalog)
+    }
+
+    fn awaits_restart(&mut self) -> Result<Option<String>> {
+        restart::asked_by()
     }
 
     fn pause_s(&mut self, seconds: u64) {

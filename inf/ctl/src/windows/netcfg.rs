@@ -6,15 +6,15 @@ use std::ptr::null_mut;
 
 use anyhow::{Context, Result, bail, ensure};
 use windows::Win32::NetworkManagement::NetManagement::{
-    INetCfg, INetCfgClassSetup, INetCfgComponent, INetCfgComponentBindings, INetCfgLock, OBO_TOKEN,
-    OBO_USER,
+    INetCfg, INetCfgClassSetup, INetCfgComponent, INetCfgComponentBindings, INetCfgLock,
+    NETCFG_S_REBOOT, OBO_TOKEN, OBO_USER,
 };
 use windows::Win32::System::Com::{
     CLSCTX_INPROC_SERVER, COINIT_MULTITHREADED, CoCreateInstance, CoInitializeEx, CoTaskMemFree,
 };
 use windows::core::{GUID, HRESULT, Interface, PCWSTR, PWSTR, w};
 
-use super::wide;
+use super::{restart, wide};
 
 /// CNetCfg of netcfgx.h.
 const NETCFG: GUID = GUID::from_u128(0x5b035261_40f9_11d1_aaec_00805fc1270e);
@@ -87,9 +87,18 @@ impl NetCfg {
     }
 
     fn apply(&self) -> Result<()> {
+        let apply = Interface::vtable(&self.netcfg).Apply;
         // SAFETY: the configuration is open, and locked.
-        unsafe { self.netcfg.Apply() }.context("INetCfg::Apply")
+        succeeded(unsafe { apply(self.netcfg.as_raw()) }, "INetCfg::Apply")
     }
+}
+
+/// The wrappers take each success for the same, also the one that wants a restart.
+fn succeeded(result: HRESULT, function: &str) -> Result<()> {
+    if result == NETCFG_S_REBOOT {
+        return restart::ask(function);
+    }
+    result.ok().with_context(|| function.to_string())
 }
 
 impl Drop for NetCfg {
@@ -183,30 +192,34 @@ impl Binding {
 
 pub(super) fn install(component: &str) -> Result<()> {
     let netcfg = NetCfg::open(Access::Write)?;
-    let (id, token, mut installed) = (wide(component), token(), None);
-    // SAFETY: the name ends with a NUL; there is no answer file.
-    unsafe {
-        netcfg.setup()?.Install(
+    let (id, token, setup) = (wide(component), token(), netcfg.setup()?);
+    let mut installed: Option<INetCfgComponent> = None;
+    let install = Interface::vtable(&setup).Install;
+    // SAFETY: the name ends with a NUL; there is no answer file; the component is released at the end.
+    let result = unsafe {
+        install(
+            setup.as_raw(),
             PCWSTR(id.as_ptr()),
-            Some(&raw const token),
-            None,
-            None,
+            &raw const token,
+            0,
+            0,
             PCWSTR::null(),
             PCWSTR::null(),
-            Some(&raw mut installed),
+            (&raw mut installed).cast(),
         )
-    }
-    .context("INetCfgClassSetup::Install")?;
+    };
+    succeeded(result, "INetCfgClassSetup::Install")?;
     netcfg.apply()
 }
 
 pub(super) fn remove(component: &str) -> Result<()> {
     let netcfg = NetCfg::open(Access::Write)?;
     let Some(found) = netcfg.find(component) else { return Ok(()) };
-    let token = token();
+    let (token, setup) = (token(), netcfg.setup()?);
+    let deinstall = Interface::vtable(&setup).DeInstall;
     // SAFETY: the component is of this configuration.
-    unsafe { netcfg.setup()?.DeInstall(&found, Some(&raw const token), None) }
-        .context("INetCfgClassSetup::DeInstall")?;
+    let result = unsafe { deinstall(setup.as_raw(), found.as_raw(), &raw const token, null_mut()) };
+    succeeded(result, "INetCfgClassSetup::DeInstall")?;
     netcfg.apply()
 }
 
