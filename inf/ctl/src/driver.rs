@@ -16,6 +16,7 @@ pub(crate) mod stage;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 
 use crate::machine::{Machine, Stages};
 use problems::Problem;
@@ -42,20 +43,27 @@ pub(crate) fn stages(stages: &Stages) -> String {
     }
 }
 
-/// The parts of a snapshot by their names.
-pub(crate) fn tell(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
+/// A snapshot in words.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub(crate) struct Told {
+    pub(crate) driver: String,
+    /// A paragraph for each.
+    pub(crate) adapters: String,
+    /// A line for each.
+    pub(crate) connections: String,
+    pub(crate) last_problem: String,
+}
+
+pub(crate) fn tell(snapshot: &Snapshot) -> Told {
     let adapters: Vec<_> = snapshot.adapters.iter().map(|(adapter, _)| describe(adapter)).collect();
     let connections: Vec<_> =
         snapshot.adapters.iter().flat_map(|(_, connections)| connections).map(entry).collect();
-    vec![
-        ("driver", stage(&snapshot.head)),
-        ("adapters", adapters.join("\n")),
-        (
-            "connections",
-            if connections.is_empty() { "none".into() } else { connections.join("\n") },
-        ),
-        ("last problem", problem(&snapshot.head)),
-    ]
+    Told {
+        driver: stage(&snapshot.head),
+        adapters: adapters.join("\n"),
+        connections: if connections.is_empty() { "none".into() } else { connections.join("\n") },
+        last_problem: problem(&snapshot.head),
+    }
 }
 
 fn stage(head: &Head) -> String {

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::exit::{Exit, RestartFirst};
-use crate::journal::Journal;
+use crate::journal::Journals;
 use crate::machine::{IMAGE, Inf, Machine, Mode, SERVICE, Vnic};
-use crate::plan::{Request, plan};
-use crate::run::{forwards, uninstall};
+use crate::plan::Request;
+use crate::run::{enter, forwards, uninstall};
 use crate::status::status;
 use crate::verify::{Verdict, Verify, signature, smb_copy};
 pub(crate) use record::keep_stages;
@@ -39,6 +39,9 @@ pub(crate) struct FirstFlight {
     /// The folder with the INFs, catalogs and image [default: that of this program]
     #[arg(long)]
     package: Option<PathBuf>,
+    /// The adapter's name among the network connections
+    #[arg(long, default_value = "RoCEv2")]
+    name: String,
     /// The adapter's address, such as 192.0.2.7/24, for the stages with traffic
     #[arg(long, value_parser = crate::address)]
     address: Option<crate::machine::Address>,
@@ -65,10 +68,8 @@ pub(crate) fn fly(
     say: &mut impl FnMut(String),
 ) -> Result<Exit> {
     let mut record = Record::open(machine)?;
-    if record.stages.is_empty()
-        && let Some(asked_by) = machine.awaits_restart()?
-    {
-        bail!(RestartFirst { asked_by });
+    if record.stages.iter().all(|flown| flown.stage == Stage::Verifier) {
+        may_begin(machine, asked)?;
     }
     if record.stages.is_empty() && !asked.without_verifier {
         return watch(machine, &mut record, say);
@@ -95,6 +96,19 @@ pub(crate) fn fly(
     land(machine, asked, record, say)
 }
 
+/// At its end a flight takes away what it has installed, and nothing else.
+fn may_begin(machine: &mut impl Machine, asked: &FirstFlight) -> Result<()> {
+    let name = &asked.name;
+    ensure!(
+        Journals::read(machine)?.position(name).is_none(),
+        "'{name}' is installed: give another --name, or run `ndkrocev2ctl uninstall` first"
+    );
+    match machine.awaits_restart()? {
+        Some(asked_by) => bail!(RestartFirst { asked_by }),
+        None => Ok(()),
+    }
+}
+
 /// Driver Verifier looks at drivers that are loaded after the next start.
 fn watch(
     machine: &mut impl Machine,
@@ -116,7 +130,7 @@ fn request(asked: &FirstFlight) -> Result<Request> {
         nic: asked.nic.clone(),
         mode: Mode::Own,
         package: std::path::absolute(package)?,
-        name: "RoCEv2".into(),
+        name: asked.name.clone(),
         settings: crate::machine::IpSettings {
             addresses: asked.address.into_iter().collect(),
             ..Default::default()
@@ -132,14 +146,14 @@ fn stages(
     say: &mut impl FnMut(String),
 ) -> Result<()> {
     let request = request(asked)?;
-    let mut journal = None;
+    let mut journals = Journals::read(machine)?;
     for stage in Stage::FLOWN {
         if record.failed() {
             break;
         }
         say(format!("stage: {stage:?}"));
         record.begin(machine, stage)?;
-        let ended = match go(machine, asked, &request, stage, &mut journal, say) {
+        let ended = match go(machine, asked, &request, stage, &mut journals, say) {
             Ok(Verdict::Passed(found)) => Ended::Passed(found),
             Ok(Verdict::Skipped(why)) => Ended::Skipped(why.into()),
             Err(error) => Ended::Failed(format!("{error:#}")),
@@ -156,28 +170,29 @@ fn go(
     asked: &FirstFlight,
     request: &Request,
     stage: Stage,
-    journal: &mut Option<Journal>,
+    journals: &mut Journals,
     say: &mut impl FnMut(String),
 ) -> Result<Verdict> {
     if stage == Stage::Signature {
         return signed(machine, request);
     }
-    let journal = match journal {
-        Some(journal) => journal,
-        None => journal.insert(Journal::new(request.clone(), plan(machine, request)?.steps)),
+    let at = match journals.position(&request.name) {
+        Some(at) => at,
+        None => enter(machine, journals, request, say)?,
     };
-    let end = stage.end(journal);
-    forwards(machine, journal, end, say)?;
+    let end = stage.end(&journals.adapters[at]);
+    forwards(machine, journals, at, end, say)?;
+    let device = &journals.adapters[at].device;
     match stage {
         Stage::Verifier | Stage::Signature => bail!("flown before"),
         Stage::LoadAndUnload => load_and_unload(machine),
-        Stage::DeviceWithoutNic => device_without_nic(machine),
+        Stage::DeviceWithoutNic => device_without_nic(machine, device),
         Stage::BindInOwnMode => {
-            let vnic = vnic(machine)?;
+            let vnic = vnic(machine, device)?;
             Ok(Verdict::Passed(format!("{} Mb/s, MTU {}", vnic.speed_bps / 1_000_000, vnic.mtu)))
         }
-        Stage::RpingToItself => rping::run(machine, asked, asked.address.map(|own| own.ip)),
-        Stage::TwoMachines => rping::run(machine, asked, asked.peer),
+        Stage::RpingToItself => rping::run(machine, asked, device, asked.address.map(|own| own.ip)),
+        Stage::TwoMachines => rping::run(machine, asked, device, asked.peer),
         Stage::Smb => {
             smb_copy(machine, &Verify { share: asked.share.clone(), ..Verify::default() })
         }
@@ -228,18 +243,16 @@ fn unloaded(machine: &mut impl Machine) -> Result<Verdict> {
     bail!("the service still runs {UNLOAD_S} s after it was stopped")
 }
 
-fn device_without_nic(machine: &mut impl Machine) -> Result<Verdict> {
-    for device in machine.devices()? {
-        let problem = machine.problem(&device)?;
-        ensure!(problem == 0, "problem code {problem}: {}", crate::status::meaning(problem));
-    }
-    let vnic = vnic(machine)?;
+fn device_without_nic(machine: &mut impl Machine, device: &str) -> Result<Verdict> {
+    let problem = machine.problem(device)?;
+    ensure!(problem == 0, "problem code {problem}: {}", crate::status::meaning(problem));
+    let vnic = vnic(machine, device)?;
     ensure!(!vnic.up, "the link is up without a NIC");
     Ok(Verdict::Passed("the adapter is there, without a link".into()))
 }
 
-fn vnic(machine: &mut impl Machine) -> Result<Vnic> {
-    machine.vnic()?.context("the adapter does not appear")
+fn vnic(machine: &mut impl Machine, device: &str) -> Result<Vnic> {
+    machine.vnic(device)?.context("the adapter does not appear")
 }
 
 fn trace_file() -> String {
@@ -257,9 +270,9 @@ fn land(
     record.outcome = Some(outcome);
     attach(machine, &mut record);
     let undone = if asked.keep && outcome == Outcome::Passed {
-        crate::run::confirm(machine)
+        crate::run::confirm(machine, Some(&asked.name))
     } else {
-        uninstall(machine, say).map(|_| ())
+        uninstall(machine, Some(&asked.name), say).map(|_| ())
     };
     if let Err(error) = undone {
         record.attached.push(("rollback".into(), format!("{error:#}")));

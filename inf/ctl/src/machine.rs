@@ -118,9 +118,11 @@ pub(crate) struct Host {
     pub(crate) test_signing: bool,
     /// Workstation, not Server: SMB Direct depends on the edition.
     pub(crate) workstation: bool,
+    /// The manufacturer and the model, by which a hypervisor is known.
+    pub(crate) model: String,
 }
 
-/// A network adapter, other than ours.
+/// A network adapter, other than those of ours.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Nic {
     /// In braces, in capitals.
@@ -142,6 +144,17 @@ pub(crate) struct Vnic {
     pub(crate) mtu: u32,
     pub(crate) speed_bps: u64,
     pub(crate) mac: [u8; 6],
+    pub(crate) traffic: Traffic,
+}
+
+/// Packets of an adapter since it started.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Traffic {
+    pub(crate) sent: u64,
+    /// Received, for its own MAC address.
+    pub(crate) received_own: u64,
+    /// Received, for groups of stations: broadcasts and multicasts.
+    pub(crate) received_group: u64,
 }
 
 /// An address that somebody set.
@@ -221,9 +234,9 @@ pub(crate) trait Machine {
     fn has_protocol(&mut self) -> Result<bool>;
     /// The instance IDs of the devices with our hardware ID.
     fn devices(&mut self) -> Result<Vec<String>>;
-    /// Our adapter, once its driver has started.
-    fn vnic(&mut self) -> Result<Option<Vnic>>;
-    fn keyword(&mut self, name: &str) -> Result<Option<String>>;
+    /// The adapter of this device, once its driver has started.
+    fn vnic(&mut self, device: &str) -> Result<Option<Vnic>>;
+    fn keyword(&mut self, device: &str, name: &str) -> Result<Option<String>>;
     /// The answer of the driver's control device; `None` where there is none.
     fn snapshot(&mut self) -> Result<Option<Vec<u8>>>;
     fn stages(&mut self) -> Result<Stages>;
@@ -252,19 +265,21 @@ pub(crate) trait Machine {
     fn distrust(&mut self, store: Store, thumbprint: &str) -> Result<()>;
     fn stage(&mut self, inf: &Path) -> Result<()>;
     fn unstage(&mut self, published: &str) -> Result<()>;
-    fn install_protocol(&mut self) -> Result<()>;
+    /// Bound to this NIC, and to no other: Windows offers it all of them, and pauses the stack of each for that.
+    fn install_protocol(&mut self, nic: &str) -> Result<()>;
     fn remove_protocol(&mut self) -> Result<()>;
-    fn create_device(&mut self) -> Result<()>;
+    /// By an instance ID that nobody has.
+    fn create_device(&mut self, device: &str) -> Result<()>;
     fn remove_device(&mut self, device: &str) -> Result<()>;
-    /// Gives the devices with our hardware ID the driver of this INF.
+    /// Gives the devices with our hardware ID that have none yet the driver of this INF.
     fn install_driver(&mut self, inf: &Path) -> Result<()>;
     /// Keeps a copy of the manifest: the package may be gone when they are to be unregistered.
     fn register_counters(&mut self, manifest: &Path) -> Result<()>;
     fn unregister_counters(&mut self) -> Result<()>;
-    fn set_keyword(&mut self, name: &str, value: &str) -> Result<()>;
-    fn rename(&mut self, name: &str) -> Result<()>;
+    fn set_keyword(&mut self, device: &str, name: &str, value: &str) -> Result<()>;
+    fn rename(&mut self, device: &str, name: &str) -> Result<()>;
     /// Stops the adapter and starts it again, so that it reads its keywords.
-    fn restart(&mut self) -> Result<()>;
+    fn restart(&mut self, device: &str) -> Result<()>;
     fn bind(&mut self, nic: &str, component: &str) -> Result<()>;
     fn unbind(&mut self, nic: &str, component: &str) -> Result<()>;
     /// Adds these settings to the adapter's, for good.

@@ -59,9 +59,9 @@ enum Command {
     /// Install the adapter on top of a NIC; whatever fails, all is undone
     Install(Install),
     /// Undo the installation
-    Uninstall,
+    Uninstall(Chosen),
     /// Keep the installation, which rolls back otherwise
-    Confirm,
+    Confirm(Chosen),
     /// Undo an installation that nobody confirmed, as the scheduled task does
     #[command(hide = true)]
     Rollback,
@@ -69,11 +69,22 @@ enum Command {
     #[cfg(all(windows, feature = "stand-in"))]
     Trial(trial::Trial),
     /// Tell what is installed, and how it fares
-    Status,
+    Status {
+        /// Tell it as JSON, as ndkrocev2ctl.schema.json describes it
+        #[arg(long)]
+        json: bool,
+    },
     /// Try the driver for the first time, in stages; write one file that tells how each went
     FirstFlight(flight::FirstFlight),
     /// Check everything from signing to an SMB copy; name what fails and what mends it
     Verify(verify::Verify),
+}
+
+#[derive(Debug, clap::Args)]
+struct Chosen {
+    /// The adapter, by its name among the network connections [default: each]
+    #[arg(long)]
+    name: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -209,13 +220,13 @@ fn lock() -> Result<impl Sized> {
 fn on(machine: &mut impl Machine, command: Command) -> Result<Exit> {
     match command {
         Command::Install(asked) => return install(machine, &asked),
-        Command::Uninstall => {
+        Command::Uninstall(Chosen { name }) => {
             let _lock = lock()?;
-            return uninstall(machine);
+            return uninstall(machine, name.as_deref());
         }
-        Command::Confirm => {
+        Command::Confirm(Chosen { name }) => {
             let _lock = lock()?;
-            run::confirm(machine)?;
+            run::confirm(machine, name.as_deref())?;
             say("Confirmed: nothing rolls back.".into());
         }
         Command::Rollback => {
@@ -226,22 +237,23 @@ fn on(machine: &mut impl Machine, command: Command) -> Result<Exit> {
             }
             run::rollback(machine, &mut say)?;
         }
-        Command::Status => say(status::status(machine)?),
+        Command::Status { json: true } => say(status::json(machine)?),
+        Command::Status { json: false } => say(status::status(machine)?),
         Command::FirstFlight(asked) => {
             let _lock = lock()?;
             return flight::fly(machine, &asked, &mut say);
         }
-        Command::Verify(asked) => return Ok(verify::verify(machine, &asked, &mut say)),
+        Command::Verify(asked) => return verify::verify(machine, &asked, &mut say),
         #[cfg(all(windows, feature = "stand-in"))]
         Command::Trial(asked) => return trial::trial(&asked),
     }
     Ok(Exit::Done)
 }
 
-fn uninstall(machine: &mut impl Machine) -> Result<Exit> {
-    match run::uninstall(machine, &mut say)? {
+fn uninstall(machine: &mut impl Machine, name: Option<&str>) -> Result<Exit> {
+    match run::uninstall(machine, name, &mut say)? {
         Uninstalled::Before => {
-            say("Nothing is installed.".into());
+            say(format!("Nothing is installed{}.", run::by_name(name)));
             return Ok(Exit::Done);
         }
         Uninstalled::Now => say("Uninstalled. Test signing is left as it is.".into()),
@@ -280,7 +292,8 @@ fn install(machine: &mut impl Machine, asked: &Install) -> Result<Exit> {
 }
 
 fn dry_run(machine: &mut impl Machine, request: &Request) -> Result<Exit> {
-    let plan = plan::plan(machine, request)?;
+    let journals = journal::Journals::read(machine)?;
+    let plan = plan::plan(machine, &journals, request)?;
     plan.warnings.iter().for_each(|warning| say(format!("Note: {warning}.")));
     plan.steps.iter().for_each(|step| say(format!("would {step}")));
     Ok(Exit::Done)
@@ -298,7 +311,7 @@ fn ask_to_keep(machine: &mut impl Machine, install: &Install) -> Result<()> {
         };
     if keeps {
         let _lock = lock()?;
-        run::confirm(machine)?;
+        run::confirm(machine, Some(&install.name))?;
         say("Confirmed: nothing rolls back.".into());
     } else {
         say(format!("It rolls back in {within}, unless `ndkrocev2ctl confirm` is called."));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::journal::Journals;
 use crate::machine::{
     COUNTERS, Certificate, IMAGE, Inf, IpSettings, Machine, Mode, Nic, Store, TCPIP,
 };
@@ -32,17 +33,25 @@ pub(crate) struct Request {
 /// The steps, in their order, and what the administrator should know before.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    /// The instance ID of the device that will be created.
+    pub(crate) device: String,
     pub(crate) steps: Vec<Step>,
     pub(crate) warnings: Vec<String>,
 }
 
-pub(crate) fn plan(machine: &mut impl Machine, request: &Request) -> Result<Plan> {
+/// `journals` are those of the adapters that are there already.
+pub(crate) fn plan(
+    machine: &mut impl Machine,
+    journals: &Journals,
+    request: &Request,
+) -> Result<Plan> {
     let mut warnings = Vec::new();
     suits(machine)?;
-    is_free(machine)?;
+    is_known(machine, journals)?;
     let signer = package_signer(machine, &request.package)?;
     warn_of_host(machine, &signer, &mut warnings)?;
     let nic = find_nic(machine, request)?;
+    is_free(journals, &nic)?;
     if !nic.up {
         bail!("'{}' has no link, and so the adapter would have none", nic.name);
     }
@@ -50,15 +59,16 @@ pub(crate) fn plan(machine: &mut impl Machine, request: &Request) -> Result<Plan
     if let Some(within_s) = request.confirm_within_s {
         steps.push(Step::ScheduleRollback { within_s: within_s + INSTALLATION_S });
     }
-    steps.extend(trust(machine, &signer, &mut warnings)?);
+    steps.extend(trust(machine, journals, &signer, &mut warnings)?);
     // The lower edge first: the device starts with its NIC at hand, and goes before the service does.
     steps.extend([
         Step::Stage(Inf::Adapter),
         Step::Stage(Inf::Lower),
         Step::InstallProtocol,
+        Step::RegisterCounters,
+        Step::BindLower { nic: nic.guid.clone() },
         Step::CreateDevice,
         Step::InstallDriver,
-        Step::RegisterCounters,
         Step::Rename(request.name.clone()),
         Step::PointAt { nic: nic.guid.clone() },
         Step::SeeLink,
@@ -69,7 +79,24 @@ pub(crate) fn plan(machine: &mut impl Machine, request: &Request) -> Result<Plan
         Mode::Inherit => steps.extend(take_place(machine, &nic, request)?),
     }
     steps.extend(request.confirm_within_s.map(|within_s| Step::StartClock { within_s }));
-    Ok(Plan { steps, warnings })
+    Ok(Plan { device: free_device(machine)?, steps, warnings })
+}
+
+/// Chosen before it is created, so that a device whose creation nobody could note is known again.
+fn free_device(machine: &mut impl Machine) -> Result<String> {
+    let taken = machine.devices()?;
+    let names = (0..).map(|number| format!(r"ROOT\NDKROCEV2\{number:04}"));
+    let mut free = names.filter(|name| !taken.iter().any(|one| one.eq_ignore_ascii_case(name)));
+    free.next().context("there are too many devices")
+}
+
+/// A NIC carries one adapter, as the driver binds it.
+fn is_free(journals: &Journals, nic: &Nic) -> Result<()> {
+    let other = journals.adapters.iter().find(|journal| journal.nic() == Some(&nic.guid));
+    if let Some(other) = other {
+        bail!("'{}' carries the adapter '{}' already", nic.name, other.request.name);
+    }
+    Ok(())
 }
 
 fn suits(machine: &mut impl Machine) -> Result<()> {
@@ -106,13 +133,22 @@ fn warn_of_host(
 }
 
 /// Without a journal nobody knows how earlier parts came here.
-fn is_free(machine: &mut impl Machine) -> Result<()> {
-    let mut parts = machine.devices()?;
-    for inf in Inf::ALL {
-        parts.extend(machine.staged(inf)?);
+fn is_known(machine: &mut impl Machine, journals: &Journals) -> Result<()> {
+    if let Some(other) = journals.adapters.iter().find(|journal| !journal.is_complete()) {
+        bail!(
+            "the installation of '{}' is not finished: end it by the same command, or uninstall it first",
+            other.request.name
+        );
     }
-    if machine.has_protocol()? {
-        parts.push(crate::machine::LOWER.into());
+    let mut parts = machine.devices()?;
+    parts.retain(|device| journals.adapters.iter().all(|journal| journal.device != *device));
+    if journals.adapters.is_empty() {
+        for inf in Inf::ALL {
+            parts.extend(machine.staged(inf)?);
+        }
+        if machine.has_protocol()? {
+            parts.push(crate::machine::LOWER.into());
+        }
     }
     ensure!(
         parts.is_empty(),
@@ -145,6 +181,7 @@ fn find_nic(machine: &mut impl Machine, request: &Request) -> Result<Nic> {
     let Some(nic) = nics.into_iter().find(asked) else {
         bail!("there is no network adapter '{}'; there are: {names}", request.nic);
     };
+    ensure!(!nic.name.eq_ignore_ascii_case(&request.name), "the NIC has the name of the adapter");
     ensure!(nic.ethernet, "'{}' is not Ethernet", nic.name);
     ensure!(
         machine.bound(&nic.guid, "vms_pp")? != Some(true),
@@ -156,6 +193,7 @@ fn find_nic(machine: &mut impl Machine, request: &Request) -> Result<Nic> {
 
 fn trust(
     machine: &mut impl Machine,
+    journals: &Journals,
     signer: &Certificate,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Step>> {
@@ -166,8 +204,15 @@ fn trust(
     for store in [Store::Root, Store::TrustedPublisher] {
         if store == Store::Root && !signer.is_self_signed() {
             warnings.push(format!("trust for '{}' is left to the administrator", signer.issuer));
-        } else if !machine.trusts(store, &signer.thumbprint)? {
-            steps.push(Step::Trust { store, certificate: signer.clone() });
+            continue;
+        }
+        let step = Step::Trust { store, certificate: signer.clone() };
+        // What another adapter brought stays for this one, too.
+        let is_ours = journals.adapters.iter().flat_map(|journal| &journal.entries);
+        if is_ours.map(|entry| &entry.step).any(|known| *known == step)
+            || !machine.trusts(store, &signer.thumbprint)?
+        {
+            steps.push(step);
         }
     }
     Ok(steps)

@@ -46,17 +46,17 @@ impl Split {
             let staged = self.windows.staged(inf)?;
             state.staged.extend(staged.into_iter().map(|published| (published, inf)));
         }
-        if self.windows.devices()?.is_empty() {
-            state.device = None;
-            return Ok(state);
-        }
-        let device = state.device.get_or_insert_default();
-        device.keywords.clear();
-        for name in [LOWER_ADAPTER, LOWER_MODE] {
-            // A device without a driver has no key for them.
-            let keyword = self.windows.keyword(name);
-            device.driver = keyword.is_ok();
-            device.keywords.extend(keyword.ok().flatten().map(|value| (name.into(), value)));
+        let present = self.windows.devices()?;
+        state.devices.retain(|id, _| present.contains(id));
+        for id in present {
+            let device = state.devices.entry(id.clone()).or_default();
+            device.keywords.clear();
+            for name in [LOWER_ADAPTER, LOWER_MODE] {
+                // A device without a driver has no key for them.
+                let keyword = self.windows.keyword(&id, name);
+                device.driver = keyword.is_ok();
+                device.keywords.extend(keyword.ok().flatten().map(|value| (name.into(), value)));
+            }
         }
         Ok(state)
     }

@@ -1,13 +1,120 @@
-//! The state of the installation and the adapter. A part that cannot be read is unknown, and no error.
+//! The state of the installation and of each adapter. A part that cannot be read is unknown, and no error.
 
-use std::fmt::Write;
+mod text;
 
-use anyhow::Result;
+use std::collections::BTreeMap;
 
-use crate::counters::read;
-use crate::driver;
-use crate::journal::{Journal, Progress};
-use crate::machine::{LOWER_ADAPTER, LOWER_MODE, Machine, Mode, SERVICE, Vnic};
+use anyhow::{Result, bail, ensure};
+use serde::Serialize;
+
+use crate::counters;
+use crate::driver::{self, Told};
+use crate::journal::{Journal, Journals, Progress};
+use crate::machine::{LOWER_ADAPTER, LOWER_MODE, Machine, Mode, Nic, SERVICE, Vnic};
+
+/// A part, or why nobody knows it.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Part<T> {
+    Known(T),
+    Unknown(String),
+}
+
+impl<T> From<Result<T>> for Part<T> {
+    fn from(read: Result<T>) -> Self {
+        read.map_or_else(|error| Self::Unknown(format!("{error:#}")), Self::Known)
+    }
+}
+
+/// All that is told.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Status {
+    version: &'static str,
+    /// Who asked Windows for a restart that it has not had yet.
+    restart_asked_by: Option<String>,
+    adapters: Vec<Adapter>,
+    /// Nothing where there is no device.
+    driver: Option<Driver>,
+}
+
+/// What is of all adapters together.
+#[derive(Clone, Debug, Serialize)]
+struct Driver {
+    /// Those that moved, summed over the adapters.
+    counters: Part<BTreeMap<String, f64>>,
+    /// Its own word; nothing where it has no adapter, or is not loaded.
+    says: Part<Option<Told>>,
+    /// Empty where the driver left none.
+    last_stage: Part<String>,
+    /// Empty where there is none.
+    last_event: Part<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Adapter {
+    /// What the journal tells; nothing where none does.
+    installation: Option<Installation>,
+    device: String,
+    /// The device manager's code, 0 where it runs; nothing where there is no device.
+    problem: Option<Part<u32>>,
+    /// Nothing where it does not appear among the network connections.
+    interface: Option<Interface>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Installation {
+    name: String,
+    nic: String,
+    mode: Mode,
+    progress: Progressed,
+    steps_done: usize,
+    steps: usize,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Progressed {
+    Confirmed,
+    RollsBackUnlessConfirmed,
+    BrokenOff,
+    GoesOnAfterRestart,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Interface {
+    name: String,
+    index: u32,
+    mac: String,
+    link: Link,
+    /// Those of the adapter and of its NIC leave room for a path MTU of so many bytes.
+    path_mtu: u32,
+    mode: Mode,
+    /// Its `LowerAdapter`.
+    lower_adapter: String,
+    nic: Option<Lower>,
+    ndk: Part<Ndk>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Lower {
+    name: String,
+    link: Link,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Link {
+    up: bool,
+    speed_bps: u64,
+    mtu: u32,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Ndk {
+    Operational,
+    NotOperational,
+    Off,
+}
 
 /// Headers behind an IPv6 header, at their longest: UDP, BTH, RETH, ImmDt, ICRC.
 const ROCE_HEADERS: u32 = 8 + 12 + 16 + 4 + 4;
@@ -19,150 +126,140 @@ pub(crate) fn path_mtu(mtu: u32) -> u32 {
     [4096, 2048, 1024, 512, 256].into_iter().find(|&path_mtu| path_mtu <= room).unwrap_or_default()
 }
 
+/// In words.
 pub(crate) fn status(machine: &mut impl Machine) -> Result<String> {
-    let mut lines = Lines(String::new());
-    lines.add("installation", installation(machine)?);
-    if let Some(asked_by) = machine.awaits_restart()? {
-        lines.add("restart", format!("Windows waits for one: {asked_by}"));
+    Ok(text::text(&read(machine)?))
+}
+
+/// As `ndkrocev2ctl.schema.json` describes it.
+pub(crate) fn json(machine: &mut impl Machine) -> Result<String> {
+    Ok(serde_json::to_string_pretty(&read(machine)?)?)
+}
+
+fn read(machine: &mut impl Machine) -> Result<Status> {
+    let journals = Journals::read(machine)?.adapters;
+    let mut devices = machine.devices()?;
+    devices.retain(|device| journals.iter().all(|journal| journal.device != *device));
+    let mut adapters = Vec::new();
+    for journal in &journals {
+        adapters.push(adapter(machine, Some(journal), journal.device.clone())?);
     }
-    let Some(device) = machine.devices()?.into_iter().next() else {
-        lines.add("device", "none");
-        return Ok(lines.0);
+    for device in devices {
+        adapters.push(adapter(machine, None, device)?);
+    }
+    let has_device = adapters.iter().any(|adapter: &Adapter| adapter.problem.is_some());
+    Ok(Status {
+        version: env!("CARGO_PKG_VERSION"),
+        restart_asked_by: machine.awaits_restart()?,
+        adapters,
+        driver: has_device.then(|| of_driver(machine)),
+    })
+}
+
+fn of_driver(machine: &mut impl Machine) -> Driver {
+    let read = driver::read(machine);
+    Driver {
+        counters: moved(machine).into(),
+        says: read.map(|snapshot| snapshot.map(|snapshot| driver::tell(&snapshot))).into(),
+        last_stage: machine.stages().map(|stages| driver::stages(&stages)).into(),
+        last_event: last_event(machine).into(),
+    }
+}
+
+fn adapter(
+    machine: &mut impl Machine,
+    journal: Option<&Journal>,
+    device: String,
+) -> Result<Adapter> {
+    let is_there = machine.devices()?.contains(&device);
+    let problem = is_there.then(|| machine.problem(&device).into());
+    let interface = match machine.vnic(&device)? {
+        Some(vnic) => Some(interface(machine, &device, vnic)?),
+        None => None,
     };
-    let problem = match machine.problem(&device) {
-        Ok(0) => "runs".into(),
-        Ok(code) => format!("problem code {code}: {}", meaning(code)),
-        Err(error) => format!("unknown: {error:#}"),
-    };
-    lines.add("device", format!("{device}, {problem}"));
-    match machine.vnic()? {
-        Some(vnic) => {
-            network(machine, &vnic, &mut lines)?;
-            lines.add("NDK", ndk(machine, &vnic));
-            lines.add("counters", counters(machine));
-        }
-        None => lines.add("adapter", "does not appear"),
-    }
-    own_word(machine, &mut lines);
-    lines.add("last event", last_event(machine));
-    Ok(lines.0)
+    Ok(Adapter { installation: journal.map(installation), device, problem, interface })
 }
 
-/// The driver's own word; the lines before are Windows'.
-fn own_word(machine: &mut impl Machine, lines: &mut Lines) {
-    match driver::read(machine) {
-        Ok(Some(snapshot)) => {
-            driver::tell(&snapshot).into_iter().for_each(|(name, value)| lines.add(name, value));
-        }
-        Ok(None) => lines.add("driver", "has no adapter, or is not loaded"),
-        Err(error) => lines.add("driver", format!("unknown: {error:#}")),
-    }
-    match machine.stages().map(|stages| driver::stages(&stages)) {
-        Ok(stages) if stages.is_empty() => {}
-        Ok(stages) => lines.add("last stage", stages),
-        Err(error) => lines.add("last stage", format!("unknown: {error:#}")),
-    }
-}
-
-/// Names and values, one pair a line.
-struct Lines(String);
-
-impl Lines {
-    fn add(&mut self, name: &str, value: impl AsRef<str>) {
-        if !self.0.is_empty() {
-            self.0.push('\n');
-        }
-        let _ = write!(self.0, "{name:<14}{}", value.as_ref().replace('\n', "\n              "));
-    }
-}
-
-fn installation(machine: &mut impl Machine) -> Result<String> {
-    let Some(journal) = Journal::read(machine)? else { return Ok("none".into()) };
+fn installation(journal: &Journal) -> Installation {
     let done = journal.entries.iter().filter(|entry| entry.progress == Progress::Done).count();
-    let state = if journal.confirmed { "confirmed" } else { "rolls back unless confirmed" };
-    let state = if journal.is_complete() {
-        state.into()
+    let progress = if journal.resumes {
+        Progressed::GoesOnAfterRestart
+    } else if !journal.is_complete() {
+        Progressed::BrokenOff
+    } else if journal.confirmed {
+        Progressed::Confirmed
     } else {
-        format!("broken off after {done} of {} steps", journal.entries.len())
+        Progressed::RollsBackUnlessConfirmed
     };
-    Ok(format!("on '{}', {:?} mode, {state}", journal.request.nic, journal.request.mode))
+    Installation {
+        name: journal.request.name.clone(),
+        nic: journal.request.nic.clone(),
+        mode: journal.request.mode,
+        progress,
+        steps_done: done,
+        steps: journal.entries.len(),
+    }
 }
 
-fn network(machine: &mut impl Machine, vnic: &Vnic, lines: &mut Lines) -> Result<()> {
-    let mac = vnic.mac.map(|byte| format!("{byte:02X}")).join("-");
-    lines.add("adapter", format!("'{}', index {}, {mac}", vnic.name, vnic.index));
-    lines.add("link", link(vnic.up, vnic.speed_bps));
-    let lower = machine.keyword(LOWER_ADAPTER)?.unwrap_or_default();
-    let mode = machine.keyword(LOWER_MODE)?;
+fn interface(machine: &mut impl Machine, device: &str, vnic: Vnic) -> Result<Interface> {
+    let lower_adapter = machine.keyword(device, LOWER_ADAPTER)?.unwrap_or_default();
+    let mode = machine.keyword(device, LOWER_MODE)?;
     let mode = if mode.as_deref() == Some(Mode::Own.keyword()) { Mode::Own } else { Mode::Inherit };
-    let nic = machine.nics()?.into_iter().find(|nic| nic.guid.eq_ignore_ascii_case(&lower));
-    let Some(nic) = nic else {
-        lines.add("NIC", format!("none (LowerAdapter is '{lower}')"));
-        return Ok(());
-    };
-    lines.add("NIC", format!("'{}', {}, {mode:?} mode", nic.name, link(nic.up, nic.speed_bps)));
-    let mtu = vnic.mtu.min(nic.mtu);
-    lines.add(
-        "MTU",
-        format!("{} above {}, room for a path MTU of {}", vnic.mtu, nic.mtu, path_mtu(mtu)),
-    );
-    Ok(())
+    let mut nics = machine.nics()?.into_iter();
+    let nic = nics.find(|nic| nic.guid.eq_ignore_ascii_case(&lower_adapter));
+    let mtu = nic.as_ref().map_or(vnic.mtu, |nic| nic.mtu.min(vnic.mtu));
+    let link = |up, speed_bps, mtu| Link { up, speed_bps, mtu };
+    Ok(Interface {
+        mac: vnic.mac.map(|byte| format!("{byte:02X}")).join("-"),
+        link: link(vnic.up, vnic.speed_bps, vnic.mtu),
+        path_mtu: path_mtu(mtu),
+        mode,
+        lower_adapter,
+        nic: nic.map(|Nic { name, up, speed_bps, mtu, .. }| Lower {
+            name,
+            link: link(up, speed_bps, mtu),
+        }),
+        ndk: ndk(machine, vnic.index).into(),
+        index: vnic.index,
+        name: vnic.name,
+    })
 }
 
-fn link(up: bool, speed_bps: u64) -> String {
-    if up { format!("up, {} Mb/s", speed_bps / 1_000_000) } else { "down".into() }
-}
-
-/// As Windows' own cmdlet sees it. The words are PowerShell's, which no language translates.
-fn ndk(machine: &mut impl Machine, vnic: &Vnic) -> String {
-    // A name would be a pattern.
+/// As Windows' own cmdlet sees it. The words are PowerShell's, which no language translates. A name would be a pattern.
+fn ndk(machine: &mut impl Machine, index: u32) -> Result<Ndk> {
     let script = format!(
-        "$a = Get-NetAdapter -InterfaceIndex {} | Get-NetAdapterRdma; \
-         \"$($a.Enabled) $($a.OperationalState)\"",
-        vnic.index
+        "$a = Get-NetAdapter -InterfaceIndex {index} | Get-NetAdapterRdma; \
+         \"$($a.Enabled) $($a.OperationalState)\""
     );
-    let said =
-        machine.ask("powershell.exe", &["-NoProfile", "-NonInteractive", "-Command", &script]);
-    match said {
-        Ok(said) if said.code == 0 => match said.text.split_whitespace().collect::<Vec<_>>()[..] {
-            ["True", "True"] => "on, operational".into(),
-            ["True", ..] => "on, not operational".into(),
-            ["False", ..] => "off".into(),
-            _ => format!("unknown: {}", said.text),
-        },
-        Ok(said) => format!("unknown: {}", said.text),
-        Err(error) => format!("unknown: {error:#}"),
+    let arguments = ["-NoProfile", "-NonInteractive", "-Command", &script];
+    let said = machine.ask("powershell.exe", &arguments)?;
+    ensure!(said.code == 0, "{}", said.text);
+    match said.text.split_whitespace().collect::<Vec<_>>()[..] {
+        ["True", "True"] => Ok(Ndk::Operational),
+        ["True", ..] => Ok(Ndk::NotOperational),
+        ["False", ..] => Ok(Ndk::Off),
+        _ => bail!("{}", said.text),
     }
 }
 
-fn counters(machine: &mut impl Machine) -> String {
-    let read = |machine: &mut _, set| read(machine, set).unwrap_or_default();
-    let mut all = read(machine, "RoCEv2 Adapter");
-    all.extend(read(machine, "RoCEv2 Adapter Drops"));
-    if all.is_empty() {
-        return "unknown: is the counters' manifest registered?".into();
+fn moved(machine: &mut impl Machine) -> Result<BTreeMap<String, f64>> {
+    let mut all = counters::read(machine, "RoCEv2 Adapter").unwrap_or_default();
+    all.extend(counters::read(machine, "RoCEv2 Adapter Drops").unwrap_or_default());
+    ensure!(!all.is_empty(), "is the counters' manifest registered?");
+    let mut sums = BTreeMap::new();
+    for counter in all {
+        *sums.entry(counter.name).or_insert(0.0) += counter.value;
     }
-    all.sort_by(|a, b| a.name.cmp(&b.name));
-    all.dedup_by(|a, b| {
-        a.name == b.name && {
-            b.value += a.value;
-            true
-        }
-    });
-    let moved = all.iter().filter(|counter| counter.value != 0.0);
-    let moved: Vec<_> = moved.map(|c| format!("{} {}", c.name, c.value)).collect();
-    if moved.is_empty() { "all zero".into() } else { moved.join("\n") }
+    sums.retain(|_, value| *value != 0.0);
+    Ok(sums)
 }
 
-fn last_event(machine: &mut impl Machine) -> String {
-    let query = format!("*[System[Provider[@Name='{SERVICE}']]]");
-    let query = format!("/q:{query}");
-    match machine.ask("wevtutil.exe", &["qe", "System", &query, "/c:1", "/rd:true", "/f:text"]) {
-        Ok(said) if said.code == 0 && said.text.is_empty() => "none".into(),
-        Ok(said) if said.code == 0 => said.text,
-        Ok(said) => format!("unknown: {}", said.text),
-        Err(error) => format!("unknown: {error:#}"),
-    }
+fn last_event(machine: &mut impl Machine) -> Result<String> {
+    let query = format!("/q:*[System[Provider[@Name='{SERVICE}']]]");
+    let arguments = ["qe", "System", &query, "/c:1", "/rd:true", "/f:text"];
+    let said = machine.ask("wevtutil.exe", &arguments)?;
+    ensure!(said.code == 0, "{}", said.text);
+    Ok(said.text)
 }
 
 /// The codes that a driver like this one meets.

@@ -1,5 +1,6 @@
 //! Laws of installing, over machines of every kind that the plan knows, with a fault at every change.
 
+mod adapters;
 mod flights;
 mod reports;
 mod restarts;
@@ -12,7 +13,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use crate::faulty::{At, Fault, Faulty};
-use crate::journal::Journal;
+use crate::journal::Journals;
 use crate::machine::{COUNTERS, IMAGE, Inf, IpSettings, LOWER, Machine, Mode, Store, TCPIP};
 use crate::plan::Request;
 use crate::run::{Installed, confirm, install, rollback, uninstall};
@@ -87,6 +88,9 @@ fn any_request() -> impl Strategy<Value = Request> {
     })
 }
 
+/// The device of the first adapter.
+const DEVICE: &str = r"ROOT\NDKROCEV2\0000";
+
 fn silent(_: String) {}
 
 /// The program's death, as far as a test can have it.
@@ -128,15 +132,16 @@ proptest! {
         let installed = install(&mut machine, &request, &mut silent);
         prop_assert_eq!(installed.is_ok(), before.link_comes);
         if installed.is_ok() {
-            prop_assert!(machine.vnic().unwrap().is_some_and(|vnic| vnic.up));
+            prop_assert!(machine.vnic(DEVICE).unwrap().is_some_and(|vnic| vnic.up));
+            prop_assert_eq!(machine.machine.idle_bindings(), [""; 0]);
             if confirms {
-                confirm(&mut machine).unwrap();
+                confirm(&mut machine, None).unwrap();
                 prop_assert_eq!(machine.machine.state.task_s, None);
             }
         }
-        uninstall(&mut machine, &mut silent).unwrap();
+        uninstall(&mut machine, None, &mut silent).unwrap();
         assert_as_before(&machine.machine, &before);
-        uninstall(&mut machine, &mut silent).unwrap();
+        uninstall(&mut machine, None, &mut silent).unwrap();
         assert_as_before(&machine.machine, &before);
     }
 
@@ -164,7 +169,7 @@ proptest! {
                     Err(_) if before.link_comes => assert_as_before(&machine.machine, &before),
                     Err(_) => {}
                 }
-                uninstall(&mut machine, &mut silent).unwrap();
+                uninstall(&mut machine, None, &mut silent).unwrap();
                 assert_as_before(&machine.machine, &before);
             }
         }
@@ -185,10 +190,10 @@ proptest! {
                         "install" if before.link_comes => {
                             install(&mut machine, &request, &mut silent).unwrap();
                             prop_assert_eq!(&machine.machine.broken, &[""; 0]);
-                            uninstall(&mut machine, &mut silent).unwrap();
+                            uninstall(&mut machine, None, &mut silent).unwrap();
                         }
                         _ => {
-                            uninstall(&mut machine, &mut silent).unwrap();
+                            uninstall(&mut machine, None, &mut silent).unwrap();
                         }
                     }
                     assert_as_before(&machine.machine, &before);
@@ -205,12 +210,12 @@ proptest! {
         install(&mut whole, &request, &mut silent).unwrap();
         let installed = whole.machine.state;
         let mut count = broken(&installed, None);
-        uninstall(&mut count, &mut silent).unwrap();
+        uninstall(&mut count, None, &mut silent).unwrap();
         for n in 1..=count.changes.len() {
             for fault in Fault::ALL {
                 let mut machine = broken(&installed, Some((n, fault)));
-                let _ = catch_unwind(AssertUnwindSafe(|| uninstall(&mut machine, &mut silent)));
-                uninstall(&mut machine, &mut silent).unwrap();
+                let _ = catch_unwind(AssertUnwindSafe(|| uninstall(&mut machine, None, &mut silent)));
+                uninstall(&mut machine, None, &mut silent).unwrap();
                 assert_as_before(&machine.machine, &before);
             }
         }
@@ -223,7 +228,7 @@ fn the_settings_move_and_come_back() {
     let before = State::sample(static_settings());
     let mut machine = Simulated::new(before.clone());
     install(&mut machine, &request(Mode::Inherit), &mut silent).expect("installs");
-    let device = machine.state.device.clone().expect("a device");
+    let device = machine.state.devices[DEVICE].clone();
     assert_eq!(device.settings, static_settings());
     assert_eq!(device.name, "RoCEv2");
     assert_eq!(machine.state.nics[0].bound, BTreeSet::from([LOWER.to_string()]));
@@ -237,13 +242,13 @@ fn the_settings_move_and_come_back() {
 fn a_confirmed_installation_stays() {
     let mut machine = Simulated::new(State::sample(static_settings()));
     install(&mut machine, &request(Mode::Inherit), &mut silent).expect("installs");
-    confirm(&mut machine).expect("confirms");
+    confirm(&mut machine, None).expect("confirms");
     machine.schedule_rollback(1).expect("a clock that was not stopped");
     rollback(&mut machine, &mut silent).expect("leaves it");
-    assert!(machine.state.device.is_some());
+    assert!(!machine.state.devices.is_empty());
     assert_eq!(machine.state.task_s, None);
-    let journal = Journal::read(&mut machine).expect("a journal").expect("is there");
-    assert!(journal.confirmed);
+    let journals = Journals::read(&mut machine).expect("a journal");
+    assert!(journals.adapters[0].confirmed);
 }
 
 /// Without a journal, what is certainly ours is found and removed.
@@ -255,8 +260,8 @@ fn a_lost_journal_does_not_stop_the_removal() {
     machine.set_journal(None).expect("is lost");
     let refused = install(&mut machine, &request(Mode::Own), &mut silent).expect_err("is refused");
     assert!(format!("{refused:#}").contains("ndkrocev2ctl uninstall"), "{refused:#}");
-    uninstall(&mut machine, &mut silent).expect("uninstalls");
-    assert!(machine.state.device.is_none() && !machine.state.protocol);
+    uninstall(&mut machine, None, &mut silent).expect("uninstalls");
+    assert!(machine.state.devices.is_empty() && !machine.state.protocol);
     assert!(machine.state.staged.is_empty());
 }
 

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::exit::Exit;
-use crate::journal::{Journal, Progress};
+use crate::journal::{Journal, Journals, Progress};
 use snapshot::Snapshot;
 
 /// How a process ends that was told to die.
@@ -137,8 +137,9 @@ fn moved(install: &[&str], before: &Snapshot) -> Result<usize> {
     run(&["uninstall"], None, 0)?;
     let mut found = 0;
     for (step, behind) in MOVED {
-        let mut changed: Journal = serde_json::from_str(&sound)?;
-        if !reorder(&mut changed, step, behind) {
+        let mut changed: Journals = serde_json::from_str(&sound)?;
+        let [only] = &mut changed.adapters[..] else { bail!("not one journal") };
+        if !reorder(only, step, behind) {
             continue;
         }
         restore(&serde_json::to_string(&changed)?)?;

@@ -1,22 +1,26 @@
 //! From the signature to a copy over SMB: each check says what it found, and what would mend it.
 
+mod checks;
+mod silence;
+
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
-use std::{env, fs, process};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
+use serde::Serialize;
 
-use crate::counters::{read, sum};
 use crate::exit::Exit;
-use crate::machine::{HARDWARE_ID, IMAGE, Inf, LOWER, LOWER_ADAPTER, Machine, Said, Store, Vnic};
-use crate::run::is_absent;
-use crate::status::{meaning, path_mtu};
-
-/// Large enough for RDMA to be seen beside SMB's own messages.
-const COPY_LEN: usize = 64 << 20;
+use crate::journal::Journals;
+use crate::machine::Machine;
+use crate::run::{by_name, is_absent};
+use checks::Check;
+pub(crate) use checks::{signature, smb_copy};
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Verify {
+    /// The adapter, by its name among the network connections [default: each]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
     /// The folder with the INFs, catalogs and image [default: that of this program]
     #[arg(long)]
     pub(crate) package: Option<PathBuf>,
@@ -26,6 +30,9 @@ pub(crate) struct Verify {
     /// A folder of the other machine that may be written, such as \\server\share
     #[arg(long)]
     pub(crate) share: Option<PathBuf>,
+    /// Tell it as JSON, as ndkrocev2ctl.schema.json describes it
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// How a check ended.
@@ -35,271 +42,156 @@ pub(crate) enum Verdict {
     Skipped(&'static str),
 }
 
-use Verdict::{Passed, Skipped};
+/// What a check looks at.
+struct Scope<'a> {
+    asked: &'a Verify,
+    /// The instance ID of the adapter's device; empty for what all adapters share.
+    device: &'a str,
+}
 
-type Check<M> = fn(&mut M, &Verify) -> Result<Verdict>;
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum State {
+    Works,
+    Fails,
+    NotInstalled,
+}
 
-/// The checks in the order in which they build on each other, each with what mends it.
-fn checks<M: Machine>() -> [(&'static str, Check<M>, &'static str); 13] {
-    [
-        (
-            "Windows",
-            windows,
-            "Windows Server 2019 or newer; with Secure Boot off: bcdedit /set testsigning on, then restart; \
-             or a package that Microsoft signed",
-        ),
-        (
-            "signature",
-            signature,
-            "take image and catalogs of one release, and trust its signer (install does)",
-        ),
-        ("trust", trust, "ndkrocev2ctl install gives it"),
-        ("driver store", staged, "ndkrocev2ctl uninstall, then install"),
-        (
-            "protocol",
-            protocol,
-            "ndkrocev2ctl uninstall, then install; see C:\\Windows\\inf\\setupapi.dev.log",
-        ),
-        ("device", device, "see the system event log and C:\\Windows\\inf\\setupapi.dev.log"),
-        ("binding", binding, "name the NIC: ndkrocev2ctl uninstall, then install --nic"),
-        ("link", link, "is the NIC up? then disable and enable ndkrocev2_lower on it"),
-        ("address", address, "install --address, or a DHCP server in the adapter's network"),
-        (
-            "RDMA",
-            rdma,
-            "Enable-NetAdapterRdma, and Set-NetOffloadGlobalSetting -NetworkDirect Enabled",
-        ),
-        (
-            "SMB client",
-            smb_client,
-            "an edition with SMB Direct; Enable-WindowsOptionalFeature -FeatureName SmbDirect",
-        ),
-        (
-            "peer",
-            peer,
-            "the same network, VLAN and MTU on both sides, and UDP 4791 allowed between them",
-        ),
-        (
-            "SMB copy",
-            smb_copy,
-            "see the event logs Microsoft-Windows-SMBClient/Connectivity and SMBDirect",
-        ),
-    ]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Outcome {
+    Passed,
+    Skipped,
+    Failed,
+}
+
+#[derive(Debug, Serialize)]
+struct Checked {
+    check: &'static str,
+    /// The adapter's name, where it is one of several.
+    adapter: Option<String>,
+    outcome: Outcome,
+    says: String,
+    mends: Option<String>,
+}
+
+/// All that was checked.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: &'static str,
+    state: State,
+    checks: Vec<Checked>,
+}
+
+/// An adapter to be checked.
+struct Adapter {
+    name: String,
+    device: String,
 }
 
 pub(crate) fn verify<M: Machine>(
     machine: &mut M,
     asked: &Verify,
     say: &mut impl FnMut(String),
-) -> Exit {
+) -> Result<Exit> {
+    let report = report(machine, asked)?;
+    if asked.json {
+        say(serde_json::to_string_pretty(&report)?);
+    } else {
+        tell(&report, say);
+    }
+    Ok(if report.state == State::Works { Exit::Done } else { Exit::Failed })
+}
+
+fn report<M: Machine>(machine: &mut M, asked: &Verify) -> Result<Report> {
+    let version = env!("CARGO_PKG_VERSION");
     // Where it cannot be told, the checks say why.
     if is_absent(machine).unwrap_or(false) {
-        say("not installed: `ndkrocev2ctl install --nic` installs it".into());
-        return Exit::Failed;
+        return Ok(Report { version, state: State::NotInstalled, checks: Vec::new() });
     }
-    let mut failed = Vec::new();
-    for (name, check, mends) in checks::<M>() {
-        match check(machine, asked) {
-            Ok(Passed(found)) => say(format!("passed   {name}: {found}")),
-            Ok(Skipped(why)) => say(format!("skipped  {name}: {why}")),
-            Err(error) => {
-                say(format!("FAILED   {name}: {error:#}\n         mends it: {mends}"));
-                failed.push(name);
-            }
-        }
+    let adapters = adapters(machine, asked.name.as_deref())?;
+    let mut checks = Vec::new();
+    let shared = Scope { asked, device: "" };
+    checks.extend(checks::of_machine().map(|check| run(machine, &shared, check, None)));
+    for Adapter { name, device } in &adapters {
+        let scope = Scope { asked, device };
+        let name = (adapters.len() > 1).then_some(name);
+        checks.extend(checks::of_adapter().map(|check| run(machine, &scope, check, name)));
     }
-    if failed.is_empty() {
-        say("All that was checked works.".into());
-        return Exit::Done;
-    }
-    say(format!("First look at: {}", failed[0]));
-    Exit::Failed
+    checks.extend(checks::of_smb().map(|check| run(machine, &shared, check, None)));
+    let fails = checks.iter().any(|checked| checked.outcome == Outcome::Failed);
+    let state = if fails { State::Fails } else { State::Works };
+    Ok(Report { version, state, checks })
 }
 
-fn package(asked: &Verify) -> Result<PathBuf> {
-    asked.package.clone().map_or_else(crate::own_folder, Ok)
-}
-
-fn windows(machine: &mut impl Machine, asked: &Verify) -> Result<Verdict> {
-    let host = machine.host()?;
-    ensure!(host.build >= 17763, "build {}", host.build);
-    if host.test_signing {
-        return Ok(Passed(format!("build {}, test signing is on", host.build)));
-    }
-    let catalog = package(asked)?.join(Inf::Adapter.catalog());
-    if !catalog.exists() {
-        // The device's problem code tells whether it did.
-        return Ok(Passed(format!("build {}, which loads what Microsoft signed", host.build)));
-    }
-    ensure!(
-        machine.signer(&catalog)?.is_microsofts(),
-        "build {}, test signing is off, and the package is not signed by Microsoft",
-        host.build
-    );
-    Ok(Passed(format!("build {}, and the package is signed by Microsoft", host.build)))
-}
-
-pub(crate) fn signature(machine: &mut impl Machine, asked: &Verify) -> Result<Verdict> {
-    let package = package(asked)?;
-    let image = package.join(IMAGE);
-    if !image.exists() {
-        return Ok(Skipped("no package beside this program; --package names one"));
-    }
-    for inf in Inf::ALL {
-        for file in [IMAGE, inf.file()] {
-            let catalog = package.join(inf.catalog());
-            machine
-                .verify_signature(&package.join(file), &catalog)
-                .with_context(|| format!("{file} by {}", inf.catalog()))?;
-        }
-    }
-    Ok(Passed("both catalogs vouch for the image and the INFs".into()))
-}
-
-fn trust(machine: &mut impl Machine, asked: &Verify) -> Result<Verdict> {
-    let catalog = package(asked)?.join(Inf::Adapter.catalog());
-    if !catalog.exists() {
-        return Ok(Skipped("no package beside this program; --package names one"));
-    }
-    let signer = machine.signer(&catalog)?;
-    if signer.is_microsofts() {
-        return Ok(Passed(format!("{}, whom each Windows trusts", signer.subject)));
-    }
-    for store in [Store::Root, Store::TrustedPublisher] {
-        let own_root = store == Store::TrustedPublisher || signer.is_self_signed();
-        let trusts = !own_root || machine.trusts(store, &signer.thumbprint)?;
-        ensure!(trusts, "{} {} is not in {store}", signer.subject, signer.thumbprint);
-    }
-    Ok(Passed(signer.subject))
-}
-
-fn staged(machine: &mut impl Machine, _: &Verify) -> Result<Verdict> {
-    let mut all = Vec::new();
-    for inf in Inf::ALL {
-        let staged = machine.staged(inf)?;
-        ensure!(staged.len() == 1, "{} is there {} times, not once", inf.file(), staged.len());
-        all.extend(staged);
-    }
-    Ok(Passed(all.join(", ")))
-}
-
-fn protocol(machine: &mut impl Machine, _: &Verify) -> Result<Verdict> {
-    ensure!(machine.has_protocol()?, "there is no {LOWER}");
-    Ok(Passed(LOWER.into()))
-}
-
-fn device(machine: &mut impl Machine, _: &Verify) -> Result<Verdict> {
-    let devices = machine.devices()?;
-    let [device] = &devices[..] else { bail!("{} devices {HARDWARE_ID}, not one", devices.len()) };
-    let problem = machine.problem(device)?;
-    ensure!(problem == 0, "problem code {problem}: {}", meaning(problem));
-    Ok(Passed(device.clone()))
-}
-
-fn binding(machine: &mut impl Machine, _: &Verify) -> Result<Verdict> {
-    let lower = machine.keyword(LOWER_ADAPTER)?.context("LowerAdapter names no NIC")?;
-    let nic = machine.nics()?.into_iter().find(|nic| nic.guid.eq_ignore_ascii_case(&lower));
-    let nic = nic.with_context(|| format!("there is no NIC {lower}"))?;
-    ensure!(machine.bound(&nic.guid, LOWER)? == Some(true), "{LOWER} is off on '{}'", nic.name);
-    ensure!(nic.up, "the NIC '{}' has no link", nic.name);
-    Ok(Passed(format!("'{}'", nic.name)))
-}
-
-fn vnic(machine: &mut impl Machine) -> Result<Vnic> {
-    machine.vnic()?.context("the adapter does not appear")
-}
-
-fn link(machine: &mut impl Machine, _: &Verify) -> Result<Verdict> {
-    let vnic = vnic(machine)?;
-    ensure!(vnic.up, "'{}' has no link", vnic.name);
-    let path_mtu = path_mtu(vnic.mtu);
-    ensure!(path_mtu >= 1024, "an MTU of {} has no room for a path MTU of 1024", vnic.mtu);
-    Ok(Passed(format!("MTU {}, room for a path MTU of {path_mtu}", vnic.mtu)))
-}
-
-fn powershell(machine: &mut impl Machine, script: &str) -> Result<String> {
-    let arguments = ["-NoProfile", "-NonInteractive", "-Command", script];
-    let Said { code, text } = machine.ask("powershell.exe", &arguments)?;
-    ensure!(code == 0, "{text}");
-    Ok(text)
-}
-
-fn address(machine: &mut impl Machine, _: &Verify) -> Result<Verdict> {
-    let index = vnic(machine)?.index;
-    let script = format!(
-        "(Get-NetIPAddress -InterfaceIndex {index} -AddressState Preferred).IPAddress -join ' '"
-    );
-    let found = powershell(machine, &script)?;
-    let routed = found.split_whitespace().any(|address| {
-        !address.starts_with("169.254.") && !address.to_lowercase().starts_with("fe80:")
+/// Those of the journals; where there is none, each device of ours; and one that is missing where there is no device either.
+fn adapters(machine: &mut impl Machine, name: Option<&str>) -> Result<Vec<Adapter>> {
+    let journals = Journals::read(machine)?;
+    let known = journals.adapters.iter().map(|journal| Adapter {
+        name: journal.request.name.clone(),
+        device: journal.device.clone(),
     });
-    ensure!(routed, "only {found:?}");
-    Ok(Passed(found))
-}
-
-fn rdma(machine: &mut impl Machine, _: &Verify) -> Result<Verdict> {
-    let index = vnic(machine)?.index;
-    let script = format!(
-        "\"$((Get-NetOffloadGlobalSetting).NetworkDirect) \
-         $((Get-NetAdapter -InterfaceIndex {index} | Get-NetAdapterRdma).Enabled)\""
-    );
-    let found = powershell(machine, &script)?;
-    ensure!(found == "Enabled True", "NetworkDirect and the adapter's RDMA are {found:?}");
-    Ok(Passed("enabled".into()))
-}
-
-fn smb_client(machine: &mut impl Machine, _: &Verify) -> Result<Verdict> {
-    let index = vnic(machine)?.index;
-    let script = format!(
-        "(Get-SmbClientNetworkInterface | Where-Object InterfaceIndex -eq {index}).RdmaCapable"
-    );
-    let found = powershell(machine, &script)?;
-    ensure!(found.starts_with("True"), "SMB does not take the adapter for RDMA capable: {found:?}");
-    Ok(Passed("RDMA capable".into()))
-}
-
-fn peer(machine: &mut impl Machine, asked: &Verify) -> Result<Verdict> {
-    let Some(peer) = asked.peer else { return Ok(Skipped("--peer names no machine")) };
-    let vnic = vnic(machine)?;
-    // A RoCE packet of the path MTU, less what ICMP needs: it must pass in one piece.
-    let largest = (path_mtu(vnic.mtu) + 40).to_string();
-    let address = peer.to_string();
-    for len in ["32", &largest] {
-        let whole = if peer.is_ipv4() { &["-f"][..] } else { &[] };
-        let arguments = [whole, &["-n", "2", "-w", "2000", "-l", len, &address]].concat();
-        let said = machine.ask("ping.exe", &arguments)?;
-        ensure!(said.code == 0, "{peer} does not answer a ping of {len} bytes");
+    let mut adapters: Vec<_> = known.collect();
+    if adapters.is_empty() {
+        let devices = machine.devices()?.into_iter();
+        adapters.extend(devices.map(|device| Adapter { name: device.clone(), device }));
     }
-    Ok(Passed(format!("{peer} answers pings of up to {largest} bytes")))
+    if let Some(name) = name {
+        adapters.retain(|adapter| adapter.name.eq_ignore_ascii_case(name));
+        ensure!(!adapters.is_empty(), "nothing is installed{}", by_name(Some(name)));
+    }
+    if adapters.is_empty() {
+        adapters.push(Adapter { name: String::new(), device: String::new() });
+    }
+    Ok(adapters)
 }
 
-pub(crate) fn smb_copy(machine: &mut impl Machine, asked: &Verify) -> Result<Verdict> {
-    let Some(share) = &asked.share else { return Ok(Skipped("--share names no folder")) };
-    let name = format!("ndkrocev2-verify-{}.bin", process::id());
-    let (local, remote) = (env::temp_dir().join(&name), share.join(&name));
-    let copied = copy_both_ways(machine, &local, &remote);
-    let _ = (fs::remove_file(local), fs::remove_file(remote));
-    copied
-}
-
-fn copy_both_ways(machine: &mut impl Machine, local: &Path, remote: &Path) -> Result<Verdict> {
-    // No two blocks are alike, and no driver guesses it.
-    let words = (0..COPY_LEN as u64 / 8).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let sent: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-    fs::write(local, &sent).with_context(|| local.display().to_string())?;
-    let moved = |machine: &mut _| -> Result<f64> {
-        let all = read(machine, "RoCEv2 Adapter")?;
-        Ok(sum(&all, "sent_bytes") + sum(&all, "rcvd_bytes"))
+fn run<M: Machine>(
+    machine: &mut M,
+    scope: &Scope<'_>,
+    check: Check<M>,
+    adapter: Option<&String>,
+) -> Checked {
+    let Check { name: check, run, crosses_wire, mends } = check;
+    let (outcome, says, mends) = match run(machine, scope) {
+        Ok(Verdict::Passed(found)) => (Outcome::Passed, found, None),
+        Ok(Verdict::Skipped(why)) => (Outcome::Skipped, why.into(), None),
+        Err(error) => {
+            let silent = crosses_wire.then(|| silence::mends(machine, scope).ok().flatten());
+            let mends = silent.flatten().unwrap_or_else(|| mends.into());
+            (Outcome::Failed, format!("{error:#}"), Some(mends))
+        }
     };
-    let before = moved(machine)?;
-    fs::copy(local, remote).with_context(|| remote.display().to_string())?;
-    let received = fs::read(remote)?;
-    ensure!(received == sent, "the file came back with other bytes");
-    let by_rdma = moved(machine)? - before;
-    // The way back may be a cache's.
-    ensure!(
-        by_rdma >= COPY_LEN as f64,
-        "the copy is right, but went over TCP: {by_rdma} bytes of {COPY_LEN} over RDMA"
-    );
-    Ok(Passed(format!("{} MB and back, over RDMA", COPY_LEN >> 20)))
+    Checked { check, adapter: adapter.cloned(), outcome, says, mends }
+}
+
+fn tell(report: &Report, say: &mut impl FnMut(String)) {
+    for checked in &report.checks {
+        let word = match checked.outcome {
+            Outcome::Passed => "passed ",
+            Outcome::Skipped => "skipped",
+            Outcome::Failed => "FAILED ",
+        };
+        let mends = checked.mends.iter().map(|mends| format!("\n         mends it: {mends}"));
+        let mends: String = mends.collect();
+        say(format!("{word}  {}: {}{mends}", checked.title(), checked.says));
+    }
+    say(match report.state {
+        State::NotInstalled => "not installed: `ndkrocev2ctl install --nic` installs it".into(),
+        State::Works => "All that was checked works.".into(),
+        State::Fails => {
+            let mut checks = report.checks.iter();
+            let first = checks.find(|checked| checked.outcome == Outcome::Failed);
+            format!("First look at: {}", first.map(Checked::title).unwrap_or_default())
+        }
+    });
+}
+
+impl Checked {
+    fn title(&self) -> String {
+        match &self.adapter {
+            Some(adapter) => format!("{} of '{adapter}'", self.check),
+            None => self.check.into(),
+        }
+    }
 }

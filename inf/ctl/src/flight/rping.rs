@@ -16,6 +16,7 @@ const PROGRAMS: [&str; 2] = ["NdkPerfCmd.exe", "NDKPing.exe"];
 pub(super) fn run(
     machine: &mut impl Machine,
     asked: &FirstFlight,
+    device: &str,
     server: Option<IpAddr>,
 ) -> Result<Verdict> {
     let Some(own) = asked.address.map(|address| address.ip) else {
@@ -30,7 +31,7 @@ pub(super) fn run(
             "this Windows has neither NdkPerfCmd nor NDKPing; Server has them",
         ));
     };
-    let (index, at) = (vnic(machine)?.index.to_string(), format!("{server}:9000"));
+    let (index, at) = (vnic(machine, device)?.index.to_string(), format!("{server}:9000"));
     if server == own {
         serve(machine, program, &at, &index)?;
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{MICROSOFTS, PACKAGE, request, silent};
+use super::{DEVICE, MICROSOFTS, PACKAGE, request, silent};
 use crate::driver::problems::Problem;
 use crate::driver::snapshot::{Adapter, Connection, Head, VERSION, Writer, link, ndk};
 use crate::driver::stage::Stage;
@@ -46,7 +46,7 @@ fn the_status_tells_each_part() {
     let text = status(&mut installed()).expect("a status");
     for words in [
         "on 'Ethernet', Own mode, rolls back unless confirmed",
-        r"ROOT\NET\0000, runs",
+        r"ROOT\NDKROCEV2\0000, runs",
         "'RoCEv2', index 99, 02-00-00-00-00-01",
         "up, 10000 Mb/s",
         "'Ethernet', up, 10000 Mb/s, Own mode",
@@ -154,8 +154,8 @@ fn verified(machine: &mut Simulated) -> (Exit, Vec<String>) {
 fn verified_by(machine: &mut Simulated, package: &Path) -> (Exit, Vec<String>) {
     let mut lines = Vec::new();
     let (package, peer) = (Some(package.into()), Some([192, 0, 2, 9].into()));
-    let asked = Verify { package, peer, share: None };
-    let code = verify(machine, &asked, &mut |line| lines.push(line));
+    let asked = Verify { package, peer, ..Verify::default() };
+    let code = verify(machine, &asked, &mut |line| lines.push(line)).expect("is told");
     (code, lines)
 }
 
@@ -229,7 +229,7 @@ fn what_microsoft_signed_needs_no_test_mode() {
 #[test]
 fn the_status_asks_by_the_index() {
     let mut machine = installed();
-    machine.rename("RoCEv2 [1]").expect("is renamed");
+    machine.rename(DEVICE, "RoCEv2 [1]").expect("is renamed");
     machine.answers = vec![("-InterfaceIndex 99 |", said("True True"))];
     let text = status(&mut machine).expect("a status");
     assert!(text.contains("on, operational"), "{text}");

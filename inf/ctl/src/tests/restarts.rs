@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{any_request, any_state, assert_as_before, broken, request, silent};
+use super::{DEVICE, any_request, any_state, assert_as_before, broken, request, silent};
 use crate::exit::{Exit, RestartFirst};
 use crate::faulty::Fault;
 use crate::machine::{Machine, Mode};
@@ -38,8 +38,8 @@ fn an_installation_goes_on_after_the_restart() {
             assert_eq!(machine.state.task_s, Some(300), "{asking}");
             let installed = install(&mut machine, &request, &mut silent).expect("the rest");
             assert_eq!(installed, Installed::Now, "{asking}");
-            assert!(machine.vnic().expect("an adapter").is_some_and(|vnic| vnic.up));
-            uninstall(&mut machine, &mut silent).expect("uninstalls");
+            assert!(machine.vnic(DEVICE).expect("an adapter").is_some_and(|vnic| vnic.up));
+            uninstall(&mut machine, None, &mut silent).expect("uninstalls");
             assert_as_before(&machine, &before);
         }
     }
@@ -53,7 +53,7 @@ fn an_installation_that_nobody_ends_is_undone() {
     install(&mut machine, &request(Mode::Own), &mut silent).expect("in part");
     machine.start_windows();
     rollback(&mut machine, &mut silent).expect("waits for the rest");
-    assert!(machine.state.device.is_some());
+    assert!(!machine.state.devices.is_empty());
     rollback(&mut machine, &mut silent).expect("rolls back");
     assert_as_before(&machine, &before);
 }
@@ -76,7 +76,7 @@ fn no_installation_begins_before_a_restart() {
     let mut machine = Simulated::new(before.clone());
     install(&mut machine, &request(Mode::Own), &mut silent).expect("installs");
     machine.asks_restart.push("remove_protocol");
-    let uninstalled = uninstall(&mut machine, &mut silent).expect("uninstalls");
+    let uninstalled = uninstall(&mut machine, None, &mut silent).expect("uninstalls");
     assert_eq!(uninstalled, Uninstalled::Now);
     assert_eq!(crate::end(&mut machine).expect("an end").code(), 3010);
     let mut machine = broken(&machine.state, None);
@@ -93,7 +93,7 @@ fn no_installation_begins_before_a_restart() {
 #[test]
 fn a_bare_machine_is_not_uninstalled() {
     let mut machine = broken(&State::sample(static_settings()), None);
-    let uninstalled = uninstall(&mut machine, &mut silent).expect("looks");
+    let uninstalled = uninstall(&mut machine, None, &mut silent).expect("looks");
     assert_eq!((uninstalled, machine.changes.len()), (Uninstalled::Before, 0));
 }
 
@@ -113,7 +113,7 @@ proptest! {
                     machine.machine.asks_restart.push(asking);
                     let _ = catch_unwind(AssertUnwindSafe(|| install(&mut machine, &request, &mut silent)));
                     machine.machine.start_windows();
-                    uninstall(&mut machine, &mut silent).unwrap();
+                    uninstall(&mut machine, None, &mut silent).unwrap();
                     assert_as_before(&machine.machine, &before);
                 }
             }

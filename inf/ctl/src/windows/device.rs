@@ -7,15 +7,16 @@ use anyhow::{Context, Result, bail, ensure};
 use windows_registry::{Key, LOCAL_MACHINE};
 use windows_sys::Win32::Devices::DeviceAndDriverInstallation::{
     CM_Get_DevNode_Status, CM_Locate_DevNodeW, CR_SUCCESS, DI_NEEDREBOOT, DI_NEEDRESTART,
-    DICD_GENERATE_ID, DICS_FLAG_GLOBAL, DICS_PROPCHANGE, DIF_PROPERTYCHANGE, DIF_REGISTERDEVICE,
-    DIF_REMOVE, DN_HAS_PROBLEM, GUID_DEVCLASS_NET, HDEVINFO, INSTALLFLAG_FORCE,
-    SP_CLASSINSTALL_HEADER, SP_DEVINFO_DATA, SP_DEVINSTALL_PARAMS_W, SP_PROPCHANGE_PARAMS,
-    SPDRP_DRIVER, SPDRP_HARDWAREID, SetupDiCallClassInstaller, SetupDiCreateDeviceInfoList,
-    SetupDiCreateDeviceInfoW, SetupDiDestroyDeviceInfoList, SetupDiEnumDeviceInfo,
-    SetupDiGetClassDevsW, SetupDiGetDeviceInstallParamsW, SetupDiGetDeviceInstanceIdW,
-    SetupDiGetDeviceRegistryPropertyW, SetupDiOpenDeviceInfoW, SetupDiSetClassInstallParamsW,
-    SetupDiSetDeviceRegistryPropertyW, UpdateDriverForPlugAndPlayDevicesW,
+    DICS_FLAG_GLOBAL, DICS_PROPCHANGE, DIF_PROPERTYCHANGE, DIF_REGISTERDEVICE, DIF_REMOVE,
+    DN_HAS_PROBLEM, GUID_DEVCLASS_NET, HDEVINFO, SP_CLASSINSTALL_HEADER, SP_DEVINFO_DATA,
+    SP_DEVINSTALL_PARAMS_W, SP_PROPCHANGE_PARAMS, SPDRP_DRIVER, SPDRP_HARDWAREID,
+    SetupDiCallClassInstaller, SetupDiCreateDeviceInfoList, SetupDiCreateDeviceInfoW,
+    SetupDiDestroyDeviceInfoList, SetupDiEnumDeviceInfo, SetupDiGetClassDevsW,
+    SetupDiGetDeviceInstallParamsW, SetupDiGetDeviceInstanceIdW, SetupDiGetDeviceRegistryPropertyW,
+    SetupDiOpenDeviceInfoW, SetupDiSetClassInstallParamsW, SetupDiSetDeviceRegistryPropertyW,
+    UpdateDriverForPlugAndPlayDevicesW,
 };
+use windows_sys::Win32::Foundation::{ERROR_NO_MORE_ITEMS, GetLastError};
 
 use super::{check, narrow, restart, wide};
 use crate::machine::HARDWARE_ID;
@@ -121,10 +122,10 @@ pub(super) fn ours() -> Result<Vec<String>> {
     ours.map(|data| set.id(&data)).collect()
 }
 
-/// The device outlives a restart, since it lies under ROOT.
-pub(super) fn create() -> Result<()> {
+/// The device outlives a restart, since it lies under ROOT. Windows makes up no ID: an undoing knows this one.
+pub(super) fn create(device: &str) -> Result<()> {
     let set = Set::empty()?;
-    let (name, mut data) = (wide("NET"), device_data());
+    let (name, mut data) = (wide(device), device_data());
     // SAFETY: the set is open, the name ends with a NUL, and there is no description.
     let ok = unsafe {
         SetupDiCreateDeviceInfoW(
@@ -133,7 +134,7 @@ pub(super) fn create() -> Result<()> {
             &GUID_DEVCLASS_NET,
             null(),
             null_mut(),
-            DICD_GENERATE_ID,
+            0,
             &raw mut data,
         )
     };
@@ -154,6 +155,7 @@ pub(super) fn create() -> Result<()> {
     set.call(DIF_REGISTERDEVICE, &data, "DIF_REGISTERDEVICE")
 }
 
+/// Without `INSTALLFLAG_FORCE` a device that has this driver already is left alone, and its adapter does not stop.
 pub(super) fn install_driver(inf: &Path) -> Result<()> {
     let (id, inf, mut wants_restart) = (wide(HARDWARE_ID), wide(inf), 0);
     // SAFETY: both texts end with a NUL.
@@ -162,10 +164,15 @@ pub(super) fn install_driver(inf: &Path) -> Result<()> {
             null_mut(),
             id.as_ptr(),
             inf.as_ptr(),
-            INSTALLFLAG_FORCE,
+            0,
             &raw mut wants_restart,
         )
     };
+    // SAFETY: it reads a number of this thread.
+    if ok == 0 && unsafe { GetLastError() } == ERROR_NO_MORE_ITEMS {
+        // No device lacks it.
+        return Ok(());
+    }
     check(ok, "UpdateDriverForPlugAndPlayDevices")?;
     if wants_restart == 0 { Ok(()) } else { restart::ask("UpdateDriverForPlugAndPlayDevices") }
 }

@@ -17,7 +17,7 @@ use windows_sys::Win32::Networking::WinSock::{
 use windows_sys::core::GUID;
 
 use super::narrow;
-use crate::machine::{Address, IpSettings, Nic, Route, Vnic};
+use crate::machine::{Address, IpSettings, Nic, Route, Traffic, Vnic};
 
 /// An interface.
 pub(super) struct Row {
@@ -29,6 +29,7 @@ pub(super) struct Row {
     mtu: u32,
     speed_bps: u64,
     mac: [u8; 6],
+    traffic: Traffic,
 }
 
 impl Row {
@@ -44,6 +45,11 @@ impl Row {
             mtu: row.Mtu,
             speed_bps: row.TransmitLinkSpeed,
             mac: [a, b, c, d, e, f],
+            traffic: Traffic {
+                sent: row.OutUcastPkts + row.OutNUcastPkts,
+                received_own: row.InUcastPkts,
+                received_group: row.InNUcastPkts,
+            },
         }
     }
 
@@ -53,8 +59,8 @@ impl Row {
     }
 
     pub(super) fn into_vnic(self) -> Vnic {
-        let Self { guid, index, name, up, mtu, speed_bps, mac, .. } = self;
-        Vnic { guid, index, name, up, mtu, speed_bps, mac }
+        let Self { guid, index, name, up, mtu, speed_bps, mac, traffic, .. } = self;
+        Vnic { guid, index, name, up, mtu, speed_bps, mac, traffic }
     }
 }
 

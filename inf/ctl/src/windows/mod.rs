@@ -74,8 +74,10 @@ impl Windows {
         Ok(())
     }
 
-    fn only_device(&mut self) -> Result<String> {
-        self.devices()?.into_iter().next().ok_or_else(|| anyhow!("there is no device"))
+    /// The interface GUID of the device's adapter; `None` where it has no driver yet.
+    fn guid(device: &str) -> Option<String> {
+        let key = device::software_key(device, device::Access::Read).ok()?;
+        key.get_string("NetCfgInstanceId").ok()
     }
 }
 
@@ -89,6 +91,9 @@ impl Machine for Windows {
         let control = LOCAL_MACHINE.open(CONTROL)?;
         let options = control.get_string("SystemStartOptions").unwrap_or_default();
         let product = LOCAL_MACHINE.open(format!(r"{CONTROL}\ProductOptions"))?;
+        let bios = LOCAL_MACHINE.open(r"HARDWARE\DESCRIPTION\System\BIOS");
+        let said = |name| bios.as_ref().ok().and_then(|key| key.get_string(name).ok());
+        let model = ["SystemManufacturer", "SystemProductName"].into_iter().filter_map(said);
         Ok(Host {
             machine: match processor.as_str() {
                 "AMD64" => 0x8664,
@@ -99,13 +104,16 @@ impl Machine for Windows {
             elevated: LOCAL_MACHINE.options().read().write().open("SOFTWARE").is_ok(),
             test_signing: options.to_ascii_uppercase().contains("TESTSIGNING"),
             workstation: product.get_string("ProductType")? == "WinNT",
+            model: model.collect::<Vec<_>>().join(" "),
         })
     }
 
     fn nics(&mut self) -> Result<Vec<Nic>> {
-        let ours = self.vnic()?.map(|vnic| vnic.guid);
-        let rows = interface::rows()?.into_iter();
-        let others = rows.filter(|row| Some(&row.guid) != ours.as_ref());
+        let devices = self.devices()?;
+        let ours: Vec<_> = devices.iter().filter_map(|device| Self::guid(device)).collect();
+        let is_ours =
+            |row: &interface::Row| ours.iter().any(|guid| guid.eq_ignore_ascii_case(&row.guid));
+        let others = interface::rows()?.into_iter().filter(|row| !is_ours(row));
         Ok(others.map(interface::Row::into_nic).collect())
     }
 
@@ -137,20 +145,14 @@ impl Machine for Windows {
         device::ours()
     }
 
-    fn vnic(&mut self) -> Result<Option<Vnic>> {
-        let Some(device) = self.devices()?.into_iter().next() else { return Ok(None) };
-        let Some(guid) = device::software_key(&device, device::Access::Read)
-            .and_then(|key| Ok(key.get_string("NetCfgInstanceId")?))
-            .ok()
-        else {
-            return Ok(None);
-        };
+    fn vnic(&mut self, device: &str) -> Result<Option<Vnic>> {
+        let Some(guid) = Self::guid(device) else { return Ok(None) };
         let mut rows = interface::rows()?.into_iter();
         Ok(rows.find(|row| row.guid.eq_ignore_ascii_case(&guid)).map(interface::Row::into_vnic))
     }
 
-    fn keyword(&mut self, name: &str) -> Result<Option<String>> {
-        let key = device::software_key(&self.only_device()?, device::Access::Read)?;
+    fn keyword(&mut self, device: &str, name: &str) -> Result<Option<String>> {
+        let key = device::software_key(device, device::Access::Read)?;
         Ok(key.get_string(name).ok())
     }
 
@@ -240,16 +242,16 @@ impl Machine for Windows {
         Ok(())
     }
 
-    fn install_protocol(&mut self) -> Result<()> {
-        netcfg::install(LOWER)
+    fn install_protocol(&mut self, nic: &str) -> Result<()> {
+        netcfg::install(LOWER, nic)
     }
 
     fn remove_protocol(&mut self) -> Result<()> {
         netcfg::remove(LOWER)
     }
 
-    fn create_device(&mut self) -> Result<()> {
-        device::create()
+    fn create_device(&mut self, device: &str) -> Result<()> {
+        device::create(device)
     }
 
     fn remove_device(&mut self, device: &str) -> Result<()> {
@@ -283,13 +285,13 @@ impl Machine for Windows {
         self.remove(&manifest)
     }
 
-    fn set_keyword(&mut self, name: &str, value: &str) -> Result<()> {
-        let key = device::software_key(&self.only_device()?, device::Access::Write)?;
+    fn set_keyword(&mut self, device: &str, name: &str, value: &str) -> Result<()> {
+        let key = device::software_key(device, device::Access::Write)?;
         Ok(key.set_string(name, value)?)
     }
 
-    fn rename(&mut self, name: &str) -> Result<()> {
-        let vnic = self.vnic()?.context("the adapter does not appear")?;
+    fn rename(&mut self, device: &str, name: &str) -> Result<()> {
+        let vnic = self.vnic(device)?.context("the adapter does not appear")?;
         if vnic.name == name {
             return Ok(());
         }
@@ -297,8 +299,8 @@ impl Machine for Windows {
         program::succeed("netsh.exe", &["interface", "set", "interface", &old, &new])
     }
 
-    fn restart(&mut self) -> Result<()> {
-        device::restart(&self.only_device()?)
+    fn restart(&mut self, device: &str) -> Result<()> {
+        device::restart(device)
     }
 
     fn bind(&mut self, nic: &str, component: &str) -> Result<()> {

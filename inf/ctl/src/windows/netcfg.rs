@@ -58,21 +58,30 @@ impl NetCfg {
         found
     }
 
-    /// The NIC of this interface GUID.
-    fn nic(&self, guid: &str) -> Result<INetCfgComponent> {
+    /// All network adapters, with their interface GUIDs.
+    fn nics(&self) -> Result<Vec<(String, INetCfgComponent)>> {
         let mut list = None;
         // SAFETY: the class lives on.
         unsafe { self.netcfg.EnumComponents(&NET, Some(&raw mut list)) }?;
         let list = list.context("there are no network adapters")?;
+        let mut nics = Vec::new();
         loop {
             let (mut next, mut fetched) = ([None], 0);
             // SAFETY: there is room for one.
             unsafe { list.Next(&mut next, Some(&raw mut fetched)) }?;
-            let [Some(nic)] = next else { bail!("there is no network adapter {guid}") };
-            if bind_name(&nic)?.eq_ignore_ascii_case(guid) {
-                return Ok(nic);
+            let [Some(nic)] = next else { return Ok(nics) };
+            // One that is half removed has no name.
+            if let Ok(name) = bind_name(&nic) {
+                nics.push((name, nic));
             }
         }
+    }
+
+    /// The NIC of this interface GUID.
+    fn nic(&self, guid: &str) -> Result<INetCfgComponent> {
+        let mut nics = self.nics()?.into_iter();
+        let found = nics.find(|(name, _)| name.eq_ignore_ascii_case(guid));
+        Ok(found.with_context(|| format!("there is no network adapter {guid}"))?.1)
     }
 
     fn setup(&self) -> Result<INetCfgClassSetup> {
@@ -181,16 +190,21 @@ impl Binding {
     }
 
     fn exists(&self) -> Result<bool> {
-        let is_bound = Interface::vtable(&self.component).IsBoundTo;
-        // The wrapper takes S_FALSE for success.
-        // SAFETY: both objects are alive.
-        let bound = unsafe { is_bound(self.component.as_raw(), self.nic.as_raw()) };
-        bound.ok()?;
-        Ok(bound == HRESULT(0))
+        is_bound(&self.component, &self.nic)
     }
 }
 
-pub(super) fn install(component: &str) -> Result<()> {
+fn is_bound(component: &INetCfgComponentBindings, nic: &INetCfgComponent) -> Result<bool> {
+    let is_bound = Interface::vtable(component).IsBoundTo;
+    // The wrapper takes S_FALSE for success.
+    // SAFETY: both objects are alive.
+    let bound = unsafe { is_bound(component.as_raw(), nic.as_raw()) };
+    bound.ok()?;
+    Ok(bound == HRESULT(0))
+}
+
+/// Bound to this NIC alone: the other bindings end before they are made, in the same transaction.
+pub(super) fn install(component: &str, nic: &str) -> Result<()> {
     let netcfg = NetCfg::open(Access::Write)?;
     let (id, token, setup) = (wide(component), token(), netcfg.setup()?);
     let mut installed: Option<INetCfgComponent> = None;
@@ -209,6 +223,14 @@ pub(super) fn install(component: &str) -> Result<()> {
         )
     };
     succeeded(result, "INetCfgClassSetup::Install")?;
+    let installed = installed.with_context(|| format!("{component} was not installed"))?;
+    let bindings: INetCfgComponentBindings = installed.cast()?;
+    for (name, other) in netcfg.nics()? {
+        if !name.eq_ignore_ascii_case(nic) && is_bound(&bindings, &other)? {
+            // SAFETY: both components are of this configuration.
+            unsafe { bindings.UnbindFrom(&other) }.context("UnbindFrom")?;
+        }
+    }
     netcfg.apply()
 }
 
