@@ -23,6 +23,8 @@ use release::sign::Signer;
 const GNU: &str = "x86_64-pc-windows-gnu";
 /// The target of a release.
 const MSVC: &str = "x86_64-pc-windows-msvc";
+/// As that, for a tool that is built on Windows.
+const MSVC_ARM: &str = "aarch64-pc-windows-msvc";
 /// Of a server with test signing. Wine makes at their first use the keys that each Windows has from its start: the class of
 /// network adapters, a task scheduler that starts by itself.
 const REGISTRY: &str = r#"REGEDIT4
@@ -46,10 +48,13 @@ const HANGS_AFTER: &str = "1800";
 
 #[test]
 fn a_release_compiles() {
-    if let Err(missing) = target(MSVC) {
-        return skip(&missing);
+    for processor in [MSVC, MSVC_ARM] {
+        if let Err(missing) = target(processor) {
+            skip(&missing);
+            continue;
+        }
+        succeed(cargo("check", processor).arg("--quiet"));
     }
-    succeed(cargo("check", MSVC).arg("--quiet"));
 }
 
 /// Goal: the NIC keeps its address, and the adapter has one of its own.
@@ -75,6 +80,7 @@ fn trial(mode: &str) {
     trial.args([HANGS_AFTER, "wine"]).arg(built()).args(["trial", "--", "--nic", "Ethernet"]);
     trial.args(["--mode", mode, "--package", &package]);
     let said = succeed(&mut trial);
+    assert!(said.contains("two adapters, removed in either order"), "{said}");
     assert!(said.contains("died of, all undone"), "{said}");
     machine.is_clean();
     for line in said.lines().filter(|line| line.starts_with("trial: ")) {

@@ -106,6 +106,7 @@ fn it_is_complete() {
         let wanted = [
             "LICENSE-APACHE",
             "LICENSE-MIT",
+            "Ndkrocev2.psm1",
             "README.md",
             "SHA256SUMS",
             "ndkrocev2-lower.cat",
@@ -117,6 +118,7 @@ fn it_is_complete() {
             "ndkrocev2.man",
             "ndkrocev2.pdb",
             "ndkrocev2.sys",
+            "ndkrocev2ctl.schema.json",
         ];
         let wanted: BTreeSet<&str> = wanted.into_iter().chain(tool).collect();
         assert_eq!(names, wanted);

@@ -60,6 +60,9 @@ pub(crate) struct FirstFlight {
     /// The file that tells how it went
     #[arg(long, default_value = "ndkrocev2-first-flight.json")]
     result: PathBuf,
+    /// Print what that file tells, too, and nothing else: ndkrocev2ctl.schema.json describes it
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn fly(
@@ -67,12 +70,27 @@ pub(crate) fn fly(
     asked: &FirstFlight,
     say: &mut impl FnMut(String),
 ) -> Result<Exit> {
+    if !asked.json {
+        return Ok(go_on(machine, asked, say)?.0);
+    }
+    let (exit, record) = go_on(machine, asked, &mut |_| {})?;
+    say(serde_json::to_string_pretty(&record)?);
+    Ok(exit)
+}
+
+/// From where the last call ended.
+fn go_on(
+    machine: &mut impl Machine,
+    asked: &FirstFlight,
+    say: &mut impl FnMut(String),
+) -> Result<(Exit, Record)> {
     let mut record = Record::open(machine)?;
     if record.stages.iter().all(|flown| flown.stage == Stage::Verifier) {
         may_begin(machine, asked)?;
     }
     if record.stages.is_empty() && !asked.without_verifier {
-        return watch(machine, &mut record, say);
+        watch(machine, &mut record, say)?;
+        return Ok((Exit::RestartNeeded, record));
     }
     match record.stages.last_mut() {
         Some(Flown { stage: Stage::Verifier, ended, .. }) => {
@@ -114,14 +132,14 @@ fn watch(
     machine: &mut impl Machine,
     record: &mut Record,
     say: &mut impl FnMut(String),
-) -> Result<Exit> {
+) -> Result<()> {
     let said = machine.ask("verifier.exe", &["/flags", VERIFIER_FLAGS, "/driver", IMAGE])?;
     // 2: it takes effect after a restart.
     ensure!([0, 2].contains(&said.code), "verifier: exit code {}: {}", said.code, said.text);
     record.begin(machine, Stage::Verifier)?;
     say("Driver Verifier will watch the driver: restart Windows, and give the same command again."
         .into());
-    Ok(Exit::RestartNeeded)
+    Ok(())
 }
 
 fn request(asked: &FirstFlight) -> Result<Request> {
@@ -265,7 +283,7 @@ fn land(
     asked: &FirstFlight,
     mut record: Record,
     say: &mut impl FnMut(String),
-) -> Result<Exit> {
+) -> Result<(Exit, Record)> {
     let outcome = record.shows();
     record.outcome = Some(outcome);
     attach(machine, &mut record);
@@ -285,15 +303,11 @@ fn land(
         .with_context(|| asked.result.display().to_string())?;
     machine.set_flight(None)?;
     say(format!("Please send {}.", asked.result.display()));
-    match outcome {
-        Outcome::Passed => return Ok(Exit::Done),
-        Outcome::WithoutRdma => {
-            say("No pass: no stage moved a byte by RDMA. Give --address, and see why it skipped."
-                .into());
-        }
-        Outcome::Failed => {}
+    if outcome == Outcome::WithoutRdma {
+        say("No pass: no stage moved a byte by RDMA. Give --address, and see why it skipped."
+            .into());
     }
-    Ok(Exit::Failed)
+    Ok((if outcome == Outcome::Passed { Exit::Done } else { Exit::Failed }, record))
 }
 
 fn attach(machine: &mut impl Machine, record: &mut Record) {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::Machine;
 use crate::plan::Request;
 use crate::step::Step;
+use crate::upgrade::Upgrade;
 
 /// How far a step got. A step that was begun may be done, half done or not.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -81,6 +82,8 @@ impl Journal {
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Journals {
     pub(crate) adapters: Vec<Journal>,
+    /// The exchange of the driver package that is under way below all of them.
+    pub(crate) upgrade: Option<Upgrade>,
 }
 
 impl Journals {

@@ -231,6 +231,8 @@ pub(crate) trait Machine {
     fn trusts(&mut self, store: Store, thumbprint: &str) -> Result<bool>;
     /// The published names of our INFs in the driver store, `oemN.inf`.
     fn staged(&mut self, inf: Inf) -> Result<Vec<String>>;
+    /// The text of an INF of the driver store, as it came.
+    fn published(&mut self, published: &str) -> Result<Vec<u8>>;
     fn has_protocol(&mut self) -> Result<bool>;
     /// The instance IDs of the devices with our hardware ID.
     fn devices(&mut self) -> Result<Vec<String>>;
@@ -273,6 +275,9 @@ pub(crate) trait Machine {
     fn remove_device(&mut self, device: &str) -> Result<()>;
     /// Gives the devices with our hardware ID that have none yet the driver of this INF.
     fn install_driver(&mut self, inf: &Path) -> Result<()>;
+    /// Gives all devices with our hardware ID the driver of this INF of the driver store, be it newer or older, and starts them
+    /// anew. They keep their keywords, names and addresses.
+    fn exchange_driver(&mut self, published: &str) -> Result<()>;
     /// Keeps a copy of the manifest: the package may be gone when they are to be unregistered.
     fn register_counters(&mut self, manifest: &Path) -> Result<()>;
     fn unregister_counters(&mut self) -> Result<()>;

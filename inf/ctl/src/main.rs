@@ -28,6 +28,7 @@ mod task;
 mod tests;
 #[cfg(all(windows, feature = "stand-in"))]
 mod trial;
+mod upgrade;
 mod verify;
 #[cfg(windows)]
 mod windows;
@@ -45,6 +46,7 @@ use exit::Exit;
 use machine::{Address, IpSettings, Machine, Mode, Route};
 use plan::Request;
 use run::{Installed, Uninstalled};
+use upgrade::Upgraded;
 
 /// Installs, tries and removes the software RoCEv2 adapter
 #[derive(Debug, Parser)]
@@ -62,8 +64,9 @@ enum Command {
     Uninstall(Chosen),
     /// Keep the installation, which rolls back otherwise
     Confirm(Chosen),
-    /// Undo an installation that nobody confirmed, as the scheduled task does
-    #[command(hide = true)]
+    /// Exchange the driver package below the adapters, which keep their settings and addresses
+    Upgrade(Upgrade),
+    /// Undo what nobody confirmed, as the scheduled task does
     Rollback,
     /// Install with each fault at each change, and see that nothing is left of it
     #[cfg(all(windows, feature = "stand-in"))]
@@ -119,6 +122,19 @@ struct Install {
     dry_run: bool,
 }
 
+#[derive(Debug, clap::Args)]
+struct Upgrade {
+    /// The folder with the new INFs, catalogs and image [default: that of this program]
+    #[arg(long)]
+    package: Option<PathBuf>,
+    /// Go back after this time, and when Windows starts, unless confirmed
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "5m")]
+    confirm_within: Duration,
+    /// Confirm at once, when each link has come up
+    #[arg(long)]
+    yes: bool,
+}
+
 fn address(text: &str) -> Result<Address, String> {
     let (ip, prefix) = text.split_once('/').ok_or("the length of the prefix is missing")?;
     let ip: IpAddr = ip.parse().map_err(|_| "no address")?;
@@ -132,25 +148,17 @@ fn address(text: &str) -> Result<Address, String> {
 
 impl Install {
     fn request(&self) -> Result<Request> {
-        let package = match &self.package {
-            Some(package) => package.clone(),
-            None => own_folder()?,
-        };
         let default_route = |&next_hop: &IpAddr| Route {
             destination: if next_hop.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() },
             prefix: 0,
             next_hop,
             metric: 1,
         };
-        ensure!(
-            self.confirm_within >= Duration::from_secs(60),
-            "within less than a minute nobody can confirm"
-        );
+        may_confirm(self.confirm_within)?;
         Ok(Request {
             nic: self.nic.clone(),
             mode: self.mode,
-            // A relative path has no meaning for the rollback.
-            package: std::path::absolute(package)?,
+            package: package_folder(self.package.as_ref())?,
             name: self.name.clone(),
             settings: IpSettings {
                 addresses: self.address.clone(),
@@ -161,6 +169,16 @@ impl Install {
             confirm_within_s: Some(self.confirm_within.as_secs()),
         })
     }
+}
+
+fn may_confirm(within: Duration) -> Result<()> {
+    ensure!(within >= Duration::from_secs(60), "within less than a minute nobody can confirm");
+    Ok(())
+}
+
+/// A relative path has no meaning for the rollback.
+fn package_folder(asked: Option<&PathBuf>) -> Result<PathBuf> {
+    Ok(std::path::absolute(asked.cloned().map_or_else(own_folder, Ok)?)?)
 }
 
 fn own_folder() -> Result<PathBuf> {
@@ -229,6 +247,7 @@ fn on(machine: &mut impl Machine, command: Command) -> Result<Exit> {
             run::confirm(machine, name.as_deref())?;
             say("Confirmed: nothing rolls back.".into());
         }
+        Command::Upgrade(asked) => return upgrade(machine, &asked),
         Command::Rollback => {
             let _lock = lock()?;
             // It takes the service's key away. Without its stages the record of a flight says less, and that is all.
@@ -280,14 +299,44 @@ fn install(machine: &mut impl Machine, asked: &Install) -> Result<Exit> {
     };
     match installed {
         Installed::Now => say("Installed.".into()),
-        Installed::Before => say("It was installed before; nothing has changed.".into()),
+        Installed::Before => {
+            say("It was installed before; nothing has changed.".into());
+            if let Ok(Some(old)) = upgrade::installed_instead(machine, &request.package) {
+                say(format!(
+                    "It is of another build ({old}): `ndkrocev2ctl upgrade` exchanges it."
+                ));
+            }
+        }
         Installed::InPart => {
             say("The rest is for after a restart: restart Windows, then give this command again."
                 .into());
             return end(machine);
         }
     }
-    ask_to_keep(machine, asked)?;
+    ask_to_keep(machine, Some(&asked.name), asked.confirm_within, asked.yes)?;
+    end(machine)
+}
+
+fn upgrade(machine: &mut impl Machine, asked: &Upgrade) -> Result<Exit> {
+    may_confirm(asked.confirm_within)?;
+    let package = package_folder(asked.package.as_ref())?;
+    let upgraded = {
+        let _lock = lock()?;
+        upgrade::upgrade(machine, &package, asked.confirm_within.as_secs(), &mut say)?
+    };
+    match upgraded {
+        Upgraded::Now => say("Upgraded.".into()),
+        Upgraded::Before => {
+            say("This build is installed already; nothing has changed.".into());
+            return end(machine);
+        }
+        Upgraded::InPart => {
+            say("The rest is for after a restart: restart Windows, then give this command again."
+                .into());
+            return end(machine);
+        }
+    }
+    ask_to_keep(machine, None, asked.confirm_within, asked.yes)?;
     end(machine)
 }
 
@@ -299,9 +348,14 @@ fn dry_run(machine: &mut impl Machine, request: &Request) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn ask_to_keep(machine: &mut impl Machine, install: &Install) -> Result<()> {
-    let within = humantime::format_duration(install.confirm_within);
-    let keeps = install.yes
+fn ask_to_keep(
+    machine: &mut impl Machine,
+    name: Option<&str>,
+    within: Duration,
+    yes: bool,
+) -> Result<()> {
+    let within = humantime::format_duration(within);
+    let keeps = yes
         || stdin().is_terminal() && {
             print!("Is all well? Type yes within {within} to keep it: ");
             stdout().flush()?;
@@ -311,7 +365,7 @@ fn ask_to_keep(machine: &mut impl Machine, install: &Install) -> Result<()> {
         };
     if keeps {
         let _lock = lock()?;
-        run::confirm(machine, Some(&install.name))?;
+        run::confirm(machine, name)?;
         say("Confirmed: nothing rolls back.".into());
     } else {
         say(format!("It rolls back in {within}, unless `ndkrocev2ctl confirm` is called."));

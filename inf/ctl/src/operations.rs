@@ -13,6 +13,7 @@ macro_rules! operations {
                 windows fn signer(catalog: &Path) -> Result<Certificate>;
                 windows fn trusts(store: Store, thumbprint: &str) -> Result<bool>;
                 windows fn staged(inf: Inf) -> Result<Vec<String>>;
+                windows fn published(published: &str) -> Result<Vec<u8>>;
                 file fn has_protocol() -> Result<bool>;
                 windows fn devices() -> Result<Vec<String>>;
                 file fn vnic(device: &str) -> Result<Option<Vnic>>;
@@ -43,6 +44,7 @@ macro_rules! operations {
                 windows fn create_device(device: &str);
                 wine fn remove_device(device: &str);
                 windows fn install_driver(inf: &Path);
+                windows fn exchange_driver(published: &str);
                 file fn register_counters(manifest: &Path);
                 file fn unregister_counters();
                 windows fn set_keyword(device: &str, name: &str, value: &str);

@@ -10,11 +10,12 @@ use crate::machine::{
     COUNTERS, Certificate, IMAGE, Inf, IpSettings, Machine, Mode, Nic, Store, TCPIP,
 };
 use crate::step::Step;
+use crate::upgrade::installed_instead;
 
 /// Windows Server 2019.
 const OLDEST_BUILD: u32 = 17763;
 /// An installation takes less; one that takes longer has stopped for good.
-const INSTALLATION_S: u64 = 600;
+pub(crate) const INSTALLATION_S: u64 = 600;
 
 /// The administrator's wish.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -50,6 +51,7 @@ pub(crate) fn plan(
     is_known(machine, journals)?;
     let signer = package_signer(machine, &request.package)?;
     warn_of_host(machine, &signer, &mut warnings)?;
+    is_same_build(machine, journals, &request.package)?;
     let nic = find_nic(machine, request)?;
     is_free(journals, &nic)?;
     if !nic.up {
@@ -90,6 +92,19 @@ fn free_device(machine: &mut impl Machine) -> Result<String> {
     free.next().context("there are too many devices")
 }
 
+/// All adapters have one driver.
+fn is_same_build(machine: &mut impl Machine, journals: &Journals, package: &Path) -> Result<()> {
+    if journals.adapters.is_empty() {
+        return Ok(());
+    }
+    match installed_instead(machine, package)? {
+        Some(installed) => bail!(
+            "the other adapters are of another build ({installed}): run `ndkrocev2ctl upgrade` first"
+        ),
+        None => Ok(()),
+    }
+}
+
 /// A NIC carries one adapter, as the driver binds it.
 fn is_free(journals: &Journals, nic: &Nic) -> Result<()> {
     let other = journals.adapters.iter().find(|journal| journal.nic() == Some(&nic.guid));
@@ -99,7 +114,7 @@ fn is_free(journals: &Journals, nic: &Nic) -> Result<()> {
     Ok(())
 }
 
-fn suits(machine: &mut impl Machine) -> Result<()> {
+pub(crate) fn suits(machine: &mut impl Machine) -> Result<()> {
     let host = machine.host()?;
     ensure!(host.elevated, "this needs the rights of an administrator");
     ensure!(
@@ -140,6 +155,10 @@ fn is_known(machine: &mut impl Machine, journals: &Journals) -> Result<()> {
             other.request.name
         );
     }
+    ensure!(
+        journals.upgrade.is_none(),
+        "an upgrade is not finished: `ndkrocev2ctl confirm` or `rollback` ends it"
+    );
     let mut parts = machine.devices()?;
     parts.retain(|device| journals.adapters.iter().all(|journal| journal.device != *device));
     if journals.adapters.is_empty() {
@@ -159,7 +178,7 @@ fn is_known(machine: &mut impl Machine, journals: &Journals) -> Result<()> {
 }
 
 /// Both catalogs have one signer, or they are not of one build.
-fn package_signer(machine: &mut impl Machine, package: &Path) -> Result<Certificate> {
+pub(crate) fn package_signer(machine: &mut impl Machine, package: &Path) -> Result<Certificate> {
     let files = Inf::ALL.iter().flat_map(|inf| [inf.file(), inf.catalog()]);
     for file in files.chain([IMAGE, COUNTERS]) {
         let file = package.join(file);
@@ -191,7 +210,7 @@ fn find_nic(machine: &mut impl Machine, request: &Request) -> Result<Nic> {
     Ok(nic)
 }
 
-fn trust(
+pub(crate) fn trust(
     machine: &mut impl Machine,
     journals: &Journals,
     signer: &Certificate,

@@ -7,6 +7,7 @@ use crate::journal::{Journal, Journals, Progress};
 use crate::machine::{Inf, IpSettings, Machine, Mode};
 use crate::plan::{Request, plan};
 use crate::step::{Site, Step};
+use crate::upgrade;
 
 /// Whether an installation found something to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -163,6 +164,7 @@ pub(crate) fn confirm(machine: &mut impl Machine, name: Option<&str>) -> Result<
     }
     // First the word, then the clock: a rollback that starts in between reads the word.
     journals.write(machine)?;
+    upgrade::confirm(machine, &mut journals)?;
     stop_clock(machine, &journals)
 }
 
@@ -179,8 +181,9 @@ pub(crate) fn by_name(name: Option<&str>) -> String {
 }
 
 /// One task rolls back all; it goes when nothing is left that it would roll back.
-fn stop_clock(machine: &mut impl Machine, journals: &Journals) -> Result<()> {
-    if journals.adapters.iter().all(|journal| journal.confirmed) {
+pub(crate) fn stop_clock(machine: &mut impl Machine, journals: &Journals) -> Result<()> {
+    let all_stay = journals.adapters.iter().all(|journal| journal.confirmed);
+    if all_stay && journals.upgrade.is_none() {
         return machine.cancel_rollback();
     }
     Ok(())
@@ -189,7 +192,7 @@ fn stop_clock(machine: &mut impl Machine, journals: &Journals) -> Result<()> {
 /// Called by the system when the time is over, or at its start: undoes what nobody confirmed, the last adapter first.
 pub(crate) fn rollback(machine: &mut impl Machine, say: &mut impl FnMut(String)) -> Result<()> {
     let mut journals = Journals::read(machine)?;
-    let mut undone = Ok(());
+    let mut undone = upgrade::rollback(machine, &mut journals, say);
     for at in (0..journals.adapters.len()).rev() {
         let journal = &journals.adapters[at];
         if journal.confirmed {
@@ -230,6 +233,13 @@ pub(crate) fn uninstall(
     if chosen.is_empty() {
         return Ok(Uninstalled::Before);
     }
+    if chosen.len() == journals.adapters.len() {
+        upgrade::abandon(&mut journals);
+    }
+    ensure!(
+        journals.upgrade.is_none(),
+        "an upgrade is not finished: `ndkrocev2ctl confirm` or `rollback` ends it"
+    );
     for at in chosen.into_iter().rev() {
         backwards(machine, &mut journals, at, say)?;
     }

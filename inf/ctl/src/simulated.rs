@@ -24,11 +24,20 @@ pub(crate) struct Wired {
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Device {
     pub(crate) driver: bool,
+    /// The published name of the INF that it has its driver of.
+    pub(crate) inf: String,
     pub(crate) keywords: BTreeMap<String, String>,
     /// The keywords as they were when it last started.
     pub(crate) running: BTreeMap<String, String>,
     pub(crate) name: String,
     pub(crate) settings: IpSettings,
+}
+
+/// An INF of the driver store.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Staged {
+    pub(crate) inf: Inf,
+    pub(crate) text: String,
 }
 
 /// All that an installation changes, and what it depends on.
@@ -39,7 +48,7 @@ pub(crate) struct State {
     /// Whether the adapter gets a link on its NIC at all.
     pub(crate) link_comes: bool,
     pub(crate) trust: BTreeSet<(Store, String)>,
-    pub(crate) staged: BTreeMap<String, Inf>,
+    pub(crate) staged: BTreeMap<String, Staged>,
     pub(crate) protocol: bool,
     /// By their instance IDs.
     pub(crate) devices: BTreeMap<String, Device>,
@@ -140,6 +149,8 @@ pub(crate) struct Simulated {
     pub(crate) asks_restart: Vec<&'static str>,
     /// That of each adapter.
     pub(crate) traffic: Traffic,
+    /// Words of INFs whose driver gets no link.
+    pub(crate) bad_builds: Vec<&'static str>,
 }
 
 impl Simulated {
@@ -153,6 +164,7 @@ impl Simulated {
             stages: Stages::default(),
             asks_restart: Vec::new(),
             traffic: Traffic::default(),
+            bad_builds: Vec::new(),
         }
     }
 
@@ -194,7 +206,11 @@ impl Simulated {
 
     /// The NIC that the adapter runs on, where its link is up, and the mode that it runs in.
     fn lower(&self, id: &str) -> Option<(&Wired, Mode)> {
-        let running = &self.state.devices.get(id)?.running;
+        let Device { running, inf, .. } = self.state.devices.get(id)?;
+        let is_bad = |staged: &Staged| self.bad_builds.iter().any(|bad| staged.text.contains(bad));
+        if self.state.staged.get(inf).is_some_and(is_bad) {
+            return None;
+        }
         let guid = running.get(LOWER_ADAPTER)?;
         let wired = self.state.nics.iter().find(|wired| wired.nic.guid == *guid)?;
         let has_link = self.state.link_comes
@@ -233,8 +249,8 @@ impl Simulated {
         bound.map(|wired| &wired.nic.guid).filter(|guid| !used(guid)).map(String::as_str).collect()
     }
 
-    fn published(&self, inf: Inf) -> Vec<String> {
-        let staged = self.state.staged.iter().filter(|(_, staged)| **staged == inf);
+    fn staged_names(&self, inf: Inf) -> Vec<String> {
+        let staged = self.state.staged.iter().filter(|(_, staged)| staged.inf == inf);
         staged.map(|(published, _)| published.clone()).collect()
     }
 }

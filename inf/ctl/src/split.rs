@@ -9,7 +9,7 @@ use crate::machine::{
     Certificate, Host, Inf, IpSettings, LOWER_ADAPTER, LOWER_MODE, Machine, Nic, Said, Stages,
     Store, Vnic,
 };
-use crate::simulated::{Simulated, State, static_settings};
+use crate::simulated::{Simulated, Staged, State, static_settings};
 use crate::windows::Windows;
 
 /// `windows` but for the network, which is in the file.
@@ -43,8 +43,11 @@ impl Split {
             State::sample(static_settings())
         };
         for inf in Inf::ALL {
-            let staged = self.windows.staged(inf)?;
-            state.staged.extend(staged.into_iter().map(|published| (published, inf)));
+            for published in self.windows.staged(inf)? {
+                let text = self.windows.published(&published)?;
+                let text = String::from_utf8_lossy(&text).into_owned();
+                state.staged.insert(published, Staged { inf, text });
+            }
         }
         let present = self.windows.devices()?;
         state.devices.retain(|id, _| present.contains(id));

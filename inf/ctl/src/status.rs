@@ -32,6 +32,8 @@ pub(crate) struct Status {
     version: &'static str,
     /// Who asked Windows for a restart that it has not had yet.
     restart_asked_by: Option<String>,
+    /// Another package is below the adapters, and nobody has confirmed it yet.
+    upgrade_unconfirmed: bool,
     adapters: Vec<Adapter>,
     /// Nothing where there is no device.
     driver: Option<Driver>,
@@ -137,7 +139,7 @@ pub(crate) fn json(machine: &mut impl Machine) -> Result<String> {
 }
 
 fn read(machine: &mut impl Machine) -> Result<Status> {
-    let journals = Journals::read(machine)?.adapters;
+    let Journals { adapters: journals, upgrade } = Journals::read(machine)?;
     let mut devices = machine.devices()?;
     devices.retain(|device| journals.iter().all(|journal| journal.device != *device));
     let mut adapters = Vec::new();
@@ -151,6 +153,7 @@ fn read(machine: &mut impl Machine) -> Result<Status> {
     Ok(Status {
         version: env!("CARGO_PKG_VERSION"),
         restart_asked_by: machine.awaits_restart()?,
+        upgrade_unconfirmed: upgrade.is_some(),
         adapters,
         driver: has_device.then(|| of_driver(machine)),
     })

@@ -30,6 +30,11 @@ impl<'a> Site<'a> {
         let Journal { request, device, .. } = journal;
         Self { package: &request.package, device, nic: journal.nic().unwrap_or_default() }
     }
+
+    /// For steps that look at neither.
+    pub(crate) fn nowhere() -> Self {
+        Self { package: Path::new(""), device: "", nic: "" }
+    }
 }
 
 /// One step. `undo` may be called whether `apply` was finished, broken off or never begun.
@@ -254,7 +259,7 @@ fn set_mode(machine: &mut impl Machine, device: &str, mode: Mode) -> Result<()> 
     machine.restart(device)
 }
 
-fn see_link(machine: &mut impl Machine, device: &str) -> Result<()> {
+pub(crate) fn see_link(machine: &mut impl Machine, device: &str) -> Result<()> {
     for _ in 0..LINK_S {
         if machine.vnic(device)?.is_some_and(|vnic| vnic.up) {
             return Ok(());

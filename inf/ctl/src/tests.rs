@@ -2,8 +2,11 @@
 
 mod adapters;
 mod flights;
+mod module;
 mod reports;
 mod restarts;
+mod schema;
+mod upgrades;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

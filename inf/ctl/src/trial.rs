@@ -55,6 +55,8 @@ pub(crate) fn trial(asked: &Trial) -> Result<Exit> {
     let before = Snapshot::take()?;
     let changes = twice(&install, &before)?;
     println!("trial: installed and uninstalled twice");
+    two(&install, &before)?;
+    println!("trial: two adapters, removed in either order");
     let common = if is_inherit(&install) { like_own(&install, &changes)? } else { 0 };
     let found = skipped(&install, &before)? + moved(&install, &before)?;
     println!("trial: {found} deliberate mistakes, all found");
@@ -85,6 +87,23 @@ fn twice(install: &[&str], before: &Snapshot) -> Result<Vec<String>> {
         says("none")?;
     }
     Ok(changes)
+}
+
+/// The second is on the other NIC; what both share goes with the last.
+fn two(install: &[&str], before: &Snapshot) -> Result<()> {
+    let other = install.iter().map(|word| if *word == "Ethernet" { "Other" } else { *word });
+    let second: Vec<&str> = other.chain(["--name", "Second"]).collect();
+    for order in [["RoCEv2", "Second"], ["Second", "RoCEv2"]] {
+        run(install, None, 0)?;
+        run(&second, None, 0)?;
+        says("'Second' on 'Other'")?;
+        run(&["uninstall", "--name", order[0]], None, 0)?;
+        says(&format!("'{}' on", order[1]))?;
+        before.ensure_differs()?;
+        run(&["uninstall", "--name", order[1]], None, 0)?;
+        before.ensure_same("after both")?;
+    }
+    Ok(())
 }
 
 fn is_inherit(install: &[&str]) -> bool {

@@ -29,8 +29,14 @@ use sign::Signer;
 /// The image, by the name that both INFs give it.
 pub const IMAGE: &str = "ndkrocev2.sys";
 /// Files of the repository that go in as they are.
-const DOCUMENTS: [&str; 4] =
-    ["inf/README.md", "inf/ndkrocev2.man", "LICENSE-APACHE", "LICENSE-MIT"];
+const DOCUMENTS: [&str; 6] = [
+    "inf/README.md",
+    "inf/ndkrocev2.man",
+    "inf/ndkrocev2ctl.schema.json",
+    "inf/Ndkrocev2.psm1",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+];
 /// The exit status by which the build says that this machine lacks something.
 pub const CANNOT: i32 = 77;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Device, Simulated, number, vnic_guid};
+use super::{Device, Simulated, Staged, number, vnic_guid};
 use crate::machine::{
     Certificate, HARDWARE_ID, Host, Inf, IpSettings, LOWER, Machine, Nic, Said, Stages, Store, Vnic,
 };
@@ -46,7 +46,12 @@ impl Machine for Simulated {
     }
 
     fn staged(&mut self, inf: Inf) -> Result<Vec<String>> {
-        Ok(self.published(inf))
+        Ok(self.staged_names(inf))
+    }
+
+    fn published(&mut self, published: &str) -> Result<Vec<u8>> {
+        let staged = self.state.staged.get(published).with_context(|| published.to_string())?;
+        Ok(staged.text.clone().into_bytes())
     }
 
     fn has_protocol(&mut self) -> Result<bool> {
@@ -166,17 +171,18 @@ impl Machine for Simulated {
         let trusts = trust.any(|(store, _)| *store == Store::TrustedPublisher)
             || self.signer(&inf.with_extension("cat"))?.is_microsofts();
         ensure!(trusts, "0x800B0109");
+        let text = std::fs::read_to_string(inf)?;
         let inf = Inf::ALL.into_iter().find(|one| inf.ends_with(one.file())).context("no INF")?;
         let free = (0..).map(|n| format!("oem{n}.inf"));
         let name = free.into_iter().find(|name| !self.state.staged.contains_key(name));
-        self.state.staged.insert(name.context("no name")?, inf);
+        self.state.staged.insert(name.context("no name")?, Staged { inf, text });
         Ok(())
     }
 
     fn unstage(&mut self, published: &str) -> Result<()> {
-        let Some(inf) = self.state.staged.get(published) else { return Ok(()) };
-        let used = match inf {
-            Inf::Adapter => self.state.devices.values().any(|device| device.driver),
+        let Some(staged) = self.state.staged.get(published) else { return Ok(()) };
+        let used = match staged.inf {
+            Inf::Adapter => self.state.devices.values().any(|device| device.inf == published),
             Inf::Lower => self.state.protocol,
         };
         ensure!(!used, "{published} is in use");
@@ -185,7 +191,7 @@ impl Machine for Simulated {
     }
 
     fn install_protocol(&mut self, nic: &str) -> Result<()> {
-        ensure!(!self.published(Inf::Lower).is_empty(), "no INF has {LOWER}");
+        ensure!(!self.staged_names(Inf::Lower).is_empty(), "no INF has {LOWER}");
         self.state.protocol = true;
         self.wired(nic)?.bound.insert(LOWER.into());
         self.may_ask_restart("install_protocol");
@@ -216,13 +222,27 @@ impl Machine for Simulated {
     }
 
     fn install_driver(&mut self, _: &Path) -> Result<()> {
-        ensure!(!self.published(Inf::Adapter).is_empty(), "no INF has {HARDWARE_ID}");
+        let staged = self.staged_names(Inf::Adapter);
+        let inf = staged.first().with_context(|| format!("no INF has {HARDWARE_ID}"))?;
         ensure!(!self.state.devices.is_empty(), "no device");
         for (id, device) in self.state.devices.iter_mut().filter(|(_, device)| !device.driver) {
             device.driver = true;
+            device.inf.clone_from(inf);
             device.name = format!("Ethernet 9{}", number(id));
         }
         self.may_ask_restart("install_driver");
+        Ok(())
+    }
+
+    fn exchange_driver(&mut self, published: &str) -> Result<()> {
+        let staged = self.state.staged.get(published).map(|staged| staged.inf);
+        ensure!(staged == Some(Inf::Adapter), "{published} has no {HARDWARE_ID}");
+        for device in self.state.devices.values_mut() {
+            device.inf = published.into();
+            device.running = device.keywords.clone();
+        }
+        self.may_ask_restart("exchange_driver");
+        self.check_owners();
         Ok(())
     }
 

@@ -14,6 +14,9 @@ pub(super) fn text(status: &Status) -> String {
     if let Some(asked_by) = &status.restart_asked_by {
         lines.add("restart", format!("Windows waits for one: {asked_by}"));
     }
+    if status.upgrade_unconfirmed {
+        lines.add("upgrade", "goes back unless confirmed");
+    }
     for adapter in &status.adapters {
         add_adapter(&mut lines, adapter);
     }

@@ -14,7 +14,7 @@ use crate::machine::{Machine, Said, Stages};
 use crate::simulated::{Simulated, State, static_settings};
 use crate::{Cli, Command};
 
-fn flight(name: &str, more: &[&str]) -> (FirstFlight, PathBuf) {
+pub(super) fn flight(name: &str, more: &[&str]) -> (FirstFlight, PathBuf) {
     let result = PACKAGE.join(name);
     let words = ["ctl", "first-flight", "--nic", "Ethernet"].into_iter();
     let own = ["--package", PACKAGE.to_str().expect("one")];
@@ -27,7 +27,7 @@ fn flight(name: &str, more: &[&str]) -> (FirstFlight, PathBuf) {
     (asked, result)
 }
 
-fn flyable(at: Option<(usize, Fault)>) -> Broken {
+pub(super) fn flyable(at: Option<(usize, Fault)>) -> Broken {
     let mut machine = broken(&State::sample(static_settings()), at);
     machine.machine.answers = vec![
         ("sc.exe start", said("")),
@@ -46,7 +46,7 @@ fn flyable(at: Option<(usize, Fault)>) -> Broken {
 }
 
 /// With an address of its own: rping to itself is the stage with RDMA.
-const ADDRESS: [&str; 2] = ["--address", "192.0.2.7/24"];
+pub(super) const ADDRESS: [&str; 2] = ["--address", "192.0.2.7/24"];
 
 /// Flies without a verifier; what the file says.
 fn flown(name: &str, machine: &mut Broken, more: &[&str]) -> (Exit, String) {

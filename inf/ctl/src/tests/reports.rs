@@ -7,7 +7,7 @@ use crate::driver::problems::Problem;
 use crate::driver::snapshot::{Adapter, Connection, Head, VERSION, Writer, link, ndk};
 use crate::driver::stage::Stage;
 use crate::exit::Exit;
-use crate::machine::{LOWER, Machine, Mode, Said, Stages};
+use crate::machine::{LOWER, LOWER_MODE, Machine, Mode, Said, Stages, Traffic};
 use crate::plan::Request;
 use crate::run::install;
 use crate::simulated::{Simulated, State, static_settings};
@@ -19,7 +19,7 @@ pub(super) fn said(text: &str) -> Said {
 }
 
 /// A machine with the adapter, on which all is well.
-fn installed() -> Simulated {
+pub(super) fn installed() -> Simulated {
     let mut machine = Simulated::new(State::sample(static_settings()));
     install(&mut machine, &request(Mode::Own), &mut silent).expect("installs");
     machine.answers = well();
@@ -67,7 +67,7 @@ fn the_status_tells_each_part() {
 }
 
 /// As the driver answers: an adapter with a connection, and a problem before.
-fn snapshot() -> Vec<u8> {
+pub(super) fn snapshot() -> Vec<u8> {
     let mut nic = [0; 48];
     nic.iter_mut().zip("{NIC}".encode_utf16()).for_each(|(to, from)| *to = from);
     let adapter = Adapter {
@@ -245,4 +245,42 @@ fn problem_codes_have_remedies() {
         let line = text.lines().find(|line| line.contains(&format!("problem code {code}")));
         assert!(line.is_some_and(|line| line.contains(words)), "{text}");
     }
+}
+
+/// Where the adapter sends and nothing for its own MAC address comes, that is told, with the word of the host; where nothing
+/// comes at all, it is the VLAN; where something came, neither.
+#[test]
+fn silence_has_its_cause() {
+    let traffic = |received_own, received_group| Traffic { sent: 9, received_own, received_group };
+    for (model, traffic, words) in [
+        ("VMware, Inc. VMware20,1", traffic(0, 5), "forged transmits"),
+        ("innotek GmbH VirtualBox", traffic(0, 5), "Promiscuous Mode to Allow All"),
+        ("QEMU Standard PC (Q35 + ICH9, 2009)", traffic(0, 5), "trustGuestRxFilters"),
+        ("Microsoft Corporation Virtual Machine", traffic(0, 5), "MacAddressSpoofing"),
+        ("Amazon EC2 m5.large", traffic(0, 5), "a cloud"),
+        ("Dell Inc. PowerEdge R750", traffic(0, 5), "802.1X"),
+        ("Dell Inc. PowerEdge R750", traffic(0, 0), "VLAN of its network"),
+        ("VMware, Inc. VMware20,1", traffic(1, 5), "a DHCP server in the adapter's network"),
+        ("VMware, Inc. VMware20,1", Traffic::default(), "a DHCP server in the adapter's network"),
+    ] {
+        let mut machine = installed();
+        machine.state.host.model = model.into();
+        machine.traffic = traffic;
+        machine.answers.insert(0, ("IPAddress", said("169.254.1.1")));
+        let (_, lines) = verified(&mut machine);
+        let line = lines.iter().find(|line| line.contains("FAILED   address")).expect("it failed");
+        assert!(line.contains(words), "{model}: {line}");
+    }
+}
+
+/// In Inherit mode the adapter has the NIC's address: no host keeps its frames for that.
+#[test]
+fn an_inherited_address_is_not_blamed() {
+    let mut machine = installed();
+    machine.set_keyword(DEVICE, LOWER_MODE, Mode::Inherit.keyword()).expect("is set");
+    machine.traffic = Traffic { sent: 9, received_own: 0, received_group: 5 };
+    machine.answers.insert(0, ("-l 32", Said { code: 1, text: String::new() }));
+    let (_, lines) = verified(&mut machine);
+    let line = lines.iter().find(|line| line.contains("FAILED   peer")).expect("it failed");
+    assert!(line.contains("the same network, VLAN and MTU"), "{line}");
 }

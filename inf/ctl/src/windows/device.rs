@@ -8,13 +8,13 @@ use windows_registry::{Key, LOCAL_MACHINE};
 use windows_sys::Win32::Devices::DeviceAndDriverInstallation::{
     CM_Get_DevNode_Status, CM_Locate_DevNodeW, CR_SUCCESS, DI_NEEDREBOOT, DI_NEEDRESTART,
     DICS_FLAG_GLOBAL, DICS_PROPCHANGE, DIF_PROPERTYCHANGE, DIF_REGISTERDEVICE, DIF_REMOVE,
-    DN_HAS_PROBLEM, GUID_DEVCLASS_NET, HDEVINFO, SP_CLASSINSTALL_HEADER, SP_DEVINFO_DATA,
-    SP_DEVINSTALL_PARAMS_W, SP_PROPCHANGE_PARAMS, SPDRP_DRIVER, SPDRP_HARDWAREID,
+    DN_HAS_PROBLEM, GUID_DEVCLASS_NET, HDEVINFO, INSTALLFLAG_FORCE, SP_CLASSINSTALL_HEADER,
+    SP_DEVINFO_DATA, SP_DEVINSTALL_PARAMS_W, SP_PROPCHANGE_PARAMS, SPDRP_DRIVER, SPDRP_HARDWAREID,
     SetupDiCallClassInstaller, SetupDiCreateDeviceInfoList, SetupDiCreateDeviceInfoW,
     SetupDiDestroyDeviceInfoList, SetupDiEnumDeviceInfo, SetupDiGetClassDevsW,
     SetupDiGetDeviceInstallParamsW, SetupDiGetDeviceInstanceIdW, SetupDiGetDeviceRegistryPropertyW,
     SetupDiOpenDeviceInfoW, SetupDiSetClassInstallParamsW, SetupDiSetDeviceRegistryPropertyW,
-    UpdateDriverForPlugAndPlayDevicesW,
+    UPDATEDRIVERFORPLUGANDPLAYDEVICES_FLAGS, UpdateDriverForPlugAndPlayDevicesW,
 };
 use windows_sys::Win32::Foundation::{ERROR_NO_MORE_ITEMS, GetLastError};
 
@@ -155,8 +155,17 @@ pub(super) fn create(device: &str) -> Result<()> {
     set.call(DIF_REGISTERDEVICE, &data, "DIF_REGISTERDEVICE")
 }
 
-/// Without `INSTALLFLAG_FORCE` a device that has this driver already is left alone, and its adapter does not stop.
+/// A device that has a driver already is left alone, and its adapter does not stop.
 pub(super) fn install_driver(inf: &Path) -> Result<()> {
+    update(inf, 0)
+}
+
+/// All devices, whatever driver they have.
+pub(super) fn exchange_driver(inf: &Path) -> Result<()> {
+    update(inf, INSTALLFLAG_FORCE)
+}
+
+fn update(inf: &Path, flags: UPDATEDRIVERFORPLUGANDPLAYDEVICES_FLAGS) -> Result<()> {
     let (id, inf, mut wants_restart) = (wide(HARDWARE_ID), wide(inf), 0);
     // SAFETY: both texts end with a NUL.
     let ok = unsafe {
@@ -164,7 +173,7 @@ pub(super) fn install_driver(inf: &Path) -> Result<()> {
             null_mut(),
             id.as_ptr(),
             inf.as_ptr(),
-            0,
+            flags,
             &raw mut wants_restart,
         )
     };

@@ -137,6 +137,10 @@ impl Machine for Windows {
         store::staged(inf)
     }
 
+    fn published(&mut self, published: &str) -> Result<Vec<u8>> {
+        store::published(published)
+    }
+
     fn has_protocol(&mut self) -> Result<bool> {
         netcfg::has(LOWER)
     }
@@ -260,6 +264,10 @@ impl Machine for Windows {
 
     fn install_driver(&mut self, inf: &Path) -> Result<()> {
         device::install_driver(inf)
+    }
+
+    fn exchange_driver(&mut self, published: &str) -> Result<()> {
+        device::exchange_driver(&store::published_path(published)?)
     }
 
     fn register_counters(&mut self, manifest: &Path) -> Result<()> {

@@ -25,12 +25,22 @@ pub(super) fn staged(inf: Inf) -> Result<Vec<String>> {
         if !(name.starts_with("oem") && name.ends_with(".inf")) {
             continue;
         }
-        let text = fs::read(windows()?.join("INF").join(&name))?;
-        if crate::inf::catalog(&text).is_some_and(|file| file.eq_ignore_ascii_case(inf.catalog())) {
+        if crate::inf::catalog(&published(&name)?)
+            .is_some_and(|file| file.eq_ignore_ascii_case(inf.catalog()))
+        {
             found.push(name);
         }
     }
     Ok(found)
+}
+
+pub(super) fn published(name: &str) -> Result<Vec<u8>> {
+    Ok(fs::read(published_path(name)?)?)
+}
+
+/// Windows takes the rest of the package from the driver store.
+pub(super) fn published_path(name: &str) -> Result<PathBuf> {
+    Ok(windows()?.join("INF").join(name))
 }
 
 pub(super) fn stage(inf: &Path) -> Result<()> {

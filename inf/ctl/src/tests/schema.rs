@@ -1,0 +1,116 @@
+//! The JSON that is told, judged by the schema of the release.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use super::flights::{ADDRESS, flight, flyable};
+use super::reports::{installed, snapshot};
+use super::{PACKAGE, silent};
+use crate::flight::fly;
+use crate::machine::Stages;
+use crate::run::uninstall;
+use crate::simulated::{Simulated, State, static_settings};
+use crate::status::json;
+use crate::verify::{Verify, verify};
+
+/// Judges a document by a definition of the schema; the words of what is wrong, or why nobody judged.
+const JUDGE: &str = r##"
+import json, sys
+try:
+    import jsonschema
+except ImportError:
+    sys.exit(77)
+schema = json.load(open(sys.argv[1]))
+schema = {"$schema": schema["$schema"], "$defs": schema["$defs"], "$ref": "#/$defs/" + sys.argv[2]}
+jsonschema.Draft202012Validator.check_schema(schema)
+errors = [e.json_path + ": " + e.message for e in jsonschema.Draft202012Validator(schema).iter_errors(json.load(sys.stdin))]
+print("\n".join(errors))
+sys.exit(1 if errors else 0)
+"##;
+
+/// Whether it fits; `None` where this machine has no judge.
+fn fits(definition: &str, document: &str) -> Option<bool> {
+    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/../ndkrocev2ctl.schema.json");
+    let mut python = Command::new("python3");
+    python.args(["-c", JUDGE, schema, definition]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut judge) = python.spawn() else { return skipped("no python3") };
+    judge.stdin.take().expect("a pipe").write_all(document.as_bytes()).expect("it reads");
+    let judged = judge.wait_with_output().expect("it ends");
+    match judged.status.code() {
+        Some(77) => skipped("python3 has no jsonschema"),
+        Some(0) => Some(true),
+        _ => {
+            println!("{}", String::from_utf8_lossy(&judged.stdout));
+            Some(false)
+        }
+    }
+}
+
+fn skipped(why: &str) -> Option<bool> {
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+    None
+}
+
+fn assert_fits(definition: &str, document: &str) {
+    assert_ne!(fits(definition, document), Some(false), "{definition}: {document}");
+}
+
+/// A bare machine, a sound one, one on which nothing can be asked, and one with the driver's word.
+#[test]
+fn the_status_fits() {
+    let mut bare = Simulated::new(State::sample(static_settings()));
+    assert_fits("status", &json(&mut bare).expect("a status"));
+    assert_fits("status", &json(&mut installed()).expect("a status"));
+    let mut mute = installed();
+    mute.answers.clear();
+    mute.problem = 28;
+    assert_fits("status", &json(&mut mute).expect("a status"));
+    let mut loaded = installed();
+    loaded.snapshot = Some(snapshot());
+    loaded.stages = Stages { last: Some("NdkOpen".into()), previous: None };
+    let text = json(&mut loaded).expect("a status");
+    assert!(text.contains("FilterRefused") || text.contains("refused the packet filter"), "{text}");
+    assert_fits("status", &text);
+    // The judge is one.
+    assert_ne!(fits("status", "{\"version\": 1}"), Some(true));
+}
+
+/// All is well, something is not, and nothing is installed.
+#[test]
+fn the_checks_fit() {
+    let mut machine = installed();
+    let mut document = |spoil: fn(&mut Simulated)| {
+        spoil(&mut machine);
+        let asked = Verify { package: Some(PACKAGE.clone()), json: true, ..Verify::default() };
+        let mut text = String::new();
+        verify(&mut machine, &asked, &mut |line| text += &line).expect("is told");
+        text
+    };
+    for (spoil, state) in [
+        ((|_| {}) as fn(&mut Simulated), "works"),
+        (|machine| machine.problem = 28, "fails"),
+        (
+            |machine| {
+                uninstall(machine, None, &mut silent).expect("uninstalls");
+            },
+            "not-installed",
+        ),
+    ] {
+        let text = document(spoil);
+        assert!(text.contains(&format!("\"state\": \"{state}\"")), "{text}");
+        assert_fits("verify", &text);
+    }
+}
+
+/// The record of a flight that waits for Windows to start, and of one that has landed.
+#[test]
+fn the_record_fits() {
+    let (asked, _) = flight("json.json", &[&ADDRESS[..], &["--json"]].concat());
+    let mut machine = flyable(None);
+    for outcome in ["null", "\"Passed\""] {
+        let mut text = String::new();
+        fly(&mut machine, &asked, &mut |line| text += &line).expect("flies");
+        assert!(text.contains(&format!("\"outcome\": {outcome}")), "{text}");
+        assert_fits("first-flight", &text);
+    }
+}
