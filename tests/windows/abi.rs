@@ -18,19 +18,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
 
 use headers::Verdict;
-use source::{Aggregate, Declarations, Named};
+use source::{AARCH64, Aggregate, Declarations, Named, X86_64};
 
 /// Names that nobody else declares, under their reasons.
 const ALONE: &str = include_str!("abi/alone");
 /// Every import of the image: `module!function`.
 const IMPORTS: &str = include_str!("imports");
+/// Imports that `windows-sys` does not have for ARM64, under the sources that do.
+const ARM64: &str = include_str!("abi/arm64");
 
 /// Goal: each constant has the value that its name has in Windows; each member of a structure its offset and size;
 /// each function that is imported or that Windows calls its arguments; and each import names the module that has it
 /// in every Windows (Server 2019's kernel, say, has no function of the HAL).
 #[test]
 fn declarations_are_those_of_windows() {
-    let (ours, theirs) = (Declarations::of_the_driver(), Declarations::of_windows_sys());
+    let (ours, theirs) = (Declarations::of_the_driver(), Declarations::of_windows_sys(X86_64));
     let imports = IMPORTS.lines().filter(|line| !line.starts_with('#')).map(str::to_owned);
     let imports = imports.chain(ours.imports()).collect();
     let mut names = BTreeSet::new();
@@ -51,6 +53,38 @@ fn declarations_are_those_of_windows() {
         complaints.push(format!("{name} is declared no more, and stands in abi/alone"));
     }
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+/// Goal: the kernel of ARM64 has each import, too, as nothing here can load that image.
+/// Method: `windows-sys` has a function for each processor, or says for which; what it lacks stands in `abi/arm64`, and nothing else.
+#[test]
+fn arm64_has_each_import() {
+    let theirs = Declarations::of_windows_sys(AARCH64);
+    let lacking = IMPORTS.lines().filter(|line| !line.starts_with('#'));
+    let lacking: BTreeSet<_> = lacking.filter(|import| !is_in(import, &theirs)).collect();
+    let told = ARM64.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+    assert_eq!(lacking, told, "imports that windows-sys lacks for ARM64, and abi/arm64");
+}
+
+/// Whether these have a function of the kernel by this name: `module!function`.
+fn is_in(import: &str, theirs: &Declarations) -> bool {
+    let (_, name) = import.split_once('!').expect("module!function");
+    let linked = theirs.functions.get(name).into_iter().flatten();
+    linked.map(|one| &*one.module).any(|module| !USER_MODE.contains(&module))
+}
+
+#[test]
+fn a_function_of_another_processor_is_none_of_arm64() {
+    let text = r#"
+        #[cfg(target_arch = "x86_64")]
+        windows_link::link!("ntoskrnl.exe" "system" fn One(level : u8) -> u8);
+        #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+        windows_link::link!("ntoskrnl.exe" "system" fn Both(level : u8) -> u8);
+        windows_link::link!("ntdll.dll" "system" fn User(level : u8) -> u8);
+    "#;
+    let arm64 = Declarations::parse_for(AARCH64, text);
+    let found = ["One", "Both", "User"].map(|name| is_in(&format!("ntoskrnl.exe!{name}"), &arm64));
+    assert_eq!(found, [false, true, false]);
 }
 
 /// Goal: what this test computes of a structure is what the compiler does.

@@ -29,6 +29,10 @@ pub(crate) struct Layout {
     pub(crate) offsets: Vec<(String, u64)>,
 }
 
+// Rust's names of processors.
+pub(crate) const X86_64: &str = "x86_64";
+pub(crate) const AARCH64: &str = "aarch64";
+
 /// A function and the module that has it.
 pub(crate) struct Function {
     pub(crate) module: String,
@@ -36,8 +40,9 @@ pub(crate) struct Function {
 }
 
 /// Everything that some files declare. A name may have several declarations in `windows-sys`.
-#[derive(Default)]
 pub(crate) struct Declarations {
+    /// Rust's name of the processor that they are for.
+    processor: &'static str,
     pub(crate) constants: BTreeMap<String, Vec<(Type, Expr)>>,
     pub(crate) types: BTreeMap<String, Named>,
     pub(crate) functions: BTreeMap<String, Vec<Function>>,
@@ -48,7 +53,7 @@ impl Declarations {
     /// Those of the driver, that is of all the files that declare what Windows' headers do.
     pub(crate) fn of_the_driver() -> Self {
         let root = Path::new(tests::ROOT);
-        let mut all = Self::default();
+        let mut all = Self::none_for(X86_64);
         for room in ["driver/src/abi", "driver/ndis/src/abi", "netadapter-glue/src/ndis/abi.rs"] {
             all.read(&root.join(room));
         }
@@ -56,8 +61,8 @@ impl Declarations {
     }
 
     /// Those of `windows-sys`, which Microsoft generates from its own metadata.
-    pub(crate) fn of_windows_sys() -> Self {
-        let mut all = Self::default();
+    pub(crate) fn of_windows_sys(processor: &'static str) -> Self {
+        let mut all = Self::none_for(processor);
         for room in [
             "Win32/Foundation",
             "Win32/NetworkManagement/IpHelper",
@@ -79,9 +84,23 @@ impl Declarations {
     }
 
     pub(crate) fn parse(text: &str) -> Self {
-        let mut all = Self::default();
+        Self::parse_for(X86_64, text)
+    }
+
+    pub(crate) fn parse_for(processor: &'static str, text: &str) -> Self {
+        let mut all = Self::none_for(processor);
         all.take(syn::parse_file(text).expect("Rust").items);
         all
+    }
+
+    fn none_for(processor: &'static str) -> Self {
+        Self {
+            processor,
+            constants: BTreeMap::new(),
+            types: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            layouts: Vec::new(),
+        }
     }
 
     /// What is imported: `module!function`.
@@ -107,29 +126,41 @@ impl Declarations {
     fn take(&mut self, items: Vec<Item>) {
         for item in items {
             match item {
-                Item::Mod(module) if compiled(&module.attrs) => {
+                Item::Mod(module) if self.compiles(&module.attrs) => {
                     self.take(module.content.map(|(_, items)| items).unwrap_or_default());
                 }
-                Item::Const(constant) if constant.ident != "_" && compiled(&constant.attrs) => {
+                Item::Const(constant)
+                    if constant.ident != "_" && self.compiles(&constant.attrs) =>
+                {
                     let named = self.constants.entry(constant.ident.to_string()).or_default();
                     named.push((*constant.ty, *constant.expr));
                 }
-                Item::Type(alias) if compiled(&alias.attrs) => {
+                Item::Type(alias) if self.compiles(&alias.attrs) => {
                     self.name(&alias.ident, Named::Alias(alias.ty));
                 }
-                Item::Struct(item) if compiled(&item.attrs) => {
+                Item::Struct(item) if self.compiles(&item.attrs) => {
                     self.aggregate(item.ident, item.attrs, false, item.fields);
                 }
-                Item::Union(item) if compiled(&item.attrs) => {
+                Item::Union(item) if self.compiles(&item.attrs) => {
                     self.aggregate(item.ident, item.attrs, true, Fields::Named(item.fields));
                 }
-                Item::ForeignMod(block) if compiled(&block.attrs) => self.import(block),
-                Item::Macro(invocation) if compiled(&invocation.attrs) => {
+                Item::ForeignMod(block) if self.compiles(&block.attrs) => self.import(block),
+                Item::Macro(invocation) if self.compiles(&invocation.attrs) => {
                     self.invocation(&invocation.mac);
                 }
                 _ => {}
             }
         }
+    }
+
+    /// False for tests, for the other source of the kernel's declarations, and for other processors.
+    fn compiles(&self, attributes: &[Attribute]) -> bool {
+        attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).all(|attribute| {
+            let condition = attribute.meta.require_list().expect("cfg(...)").tokens.to_string();
+            let other = condition.contains("target_arch")
+                && !condition.contains(&format!("\"{}\"", self.processor));
+            !(other || condition == "test" || condition == "feature = \"wdk\"")
+        })
     }
 
     fn name(&mut self, ident: &Ident, named: Named) {
@@ -190,15 +221,6 @@ impl Declarations {
             _ => panic!("{name}! may declare something, and nothing here reads it"),
         }
     }
-}
-
-/// False for tests, for the other source of the kernel's declarations, and for other processors.
-fn compiled(attributes: &[Attribute]) -> bool {
-    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).all(|attribute| {
-        let condition = attribute.meta.require_list().expect("cfg(...)").tokens.to_string();
-        let other = condition.contains("target_arch") && !condition.contains("x86_64");
-        !(other || condition == "test" || condition == "feature = \"wdk\"")
-    })
 }
 
 fn link_name(input: ParseStream<'_>) -> syn::Result<String> {

@@ -47,7 +47,6 @@ functions! { "ntoskrnl.exe":
     fn KeFlushQueuedDpcs();
     fn KeAcquireSpinLockRaiseToDpc(lock: *mut usize) -> KIRQL;
     fn KeReleaseSpinLock(lock: *mut usize, irql: KIRQL);
-    fn KeLowerIrql(irql: KIRQL);
     fn KeGetCurrentProcessorNumberEx(number: PVOID) -> ULONG;
     fn KeQueryActiveProcessorCountEx(group: USHORT) -> ULONG;
     fn KeGetProcessorNumberFromIndex(index: ULONG, number: *mut PROCESSOR_NUMBER) -> NTSTATUS;
@@ -128,7 +127,8 @@ functions! { "hal.dll":
 unsafe extern "system" {
     /// Deprecated for `ExAllocatePool2`, which Server 2019 does not have.
     pub(crate) fn ExAllocatePoolWithTag(kind: i32, bytes: usize, tag: ULONG) -> PVOID;
-    pub(crate) fn KeRaiseIrqlToDpcLevel() -> KIRQL;
+    pub(crate) fn ExAcquireSpinLockShared(lock: *mut i32) -> KIRQL;
+    pub(crate) fn ExReleaseSpinLockShared(lock: *mut i32, irql: KIRQL);
     pub(crate) fn ExAllocateTimer(
         callback: EXT_CALLBACK,
         context: PVOID,

@@ -1,6 +1,7 @@
 //! The kernel's own objects, as far as memory for them has to be supplied. x64 sizes.
 
 use super::*;
+use core::ptr::null_mut;
 
 /// The declarations of a WDK's headers.
 #[cfg(all(feature = "wdk", windows, target_env = "msvc"))]
@@ -80,6 +81,21 @@ layout!(OBJECT_ATTRIBUTES, 0x30 {
     Length: 0, RootDirectory: 8, ObjectName: 0x10, Attributes: 0x18, SecurityDescriptor: 0x20,
     SecurityQualityOfService: 0x28,
 });
+
+impl OBJECT_ATTRIBUTES {
+    /// Those of a handle that no process may use. The name, null for none, is looked up in any case.
+    #[must_use]
+    pub const fn kernel(name: *mut UNICODE_STRING) -> Self {
+        Self {
+            Length: size_of::<Self>() as ULONG,
+            RootDirectory: null_mut(),
+            ObjectName: name,
+            Attributes: OBJ_KERNEL_HANDLE | OBJ_CASE_INSENSITIVE,
+            SecurityDescriptor: null_mut(),
+            SecurityQualityOfService: null_mut(),
+        }
+    }
+}
 
 /// An entry of the event log; strings may stand behind it.
 #[derive(Clone, Copy, Debug)]

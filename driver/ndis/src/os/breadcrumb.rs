@@ -74,15 +74,7 @@ impl Key {
     fn open(service: &[u16]) -> Option<Self> {
         let path: Vec<u16> = service.iter().chain(&PARAMETERS).copied().collect();
         let mut name = counted(&path);
-        let mut attributes = OBJECT_ATTRIBUTES {
-            Length: size_of::<OBJECT_ATTRIBUTES>() as ULONG,
-            RootDirectory: null_mut(),
-            ObjectName: &mut name,
-            // No process may use the handle.
-            Attributes: OBJ_KERNEL_HANDLE | OBJ_CASE_INSENSITIVE,
-            SecurityDescriptor: null_mut(),
-            SecurityQualityOfService: null_mut(),
-        };
+        let mut attributes = OBJECT_ATTRIBUTES::kernel(&mut name);
         let mut handle = null_mut();
         // SAFETY: all of it lives during the call.
         let status =

@@ -2,8 +2,9 @@
 #![allow(unsafe_code, reason = "calls the kernel")]
 
 use crate::abi::imports::{
-    KeAcquireSpinLockRaiseToDpc, KeGetCurrentProcessorNumberEx, KeInitializeEvent, KeLowerIrql,
-    KeRaiseIrqlToDpcLevel, KeReleaseSpinLock, KeResetEvent, KeSetEvent, KeWaitForSingleObject,
+    ExAcquireSpinLockShared, ExReleaseSpinLockShared, KeAcquireSpinLockRaiseToDpc,
+    KeGetCurrentProcessorNumberEx, KeInitializeEvent, KeReleaseSpinLock, KeResetEvent, KeSetEvent,
+    KeWaitForSingleObject,
 };
 use crate::abi::*;
 use alloc::boxed::Box;
@@ -103,12 +104,16 @@ pub(crate) fn processor() -> u32 {
 }
 
 /// Runs `work` at DISPATCH_LEVEL. IRQL <= DISPATCH_LEVEL.
+///
+/// The functions that raise and lower the level are inline, or have other names and another module, from one processor to the next
+/// (`ntddk.h`, `wdm.h`). A lock of this call's own, which it shares with nobody, raises the level by functions that every kernel has.
 pub(crate) fn at_dispatch<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: raised from below, and lowered to where it was.
-    let irql = unsafe { KeRaiseIrqlToDpcLevel() };
+    let mut lock = 0;
+    // SAFETY: zero is a free lock.
+    let irql = unsafe { ExAcquireSpinLockShared(&mut lock) };
     let value = work();
-    // SAFETY: as above.
-    unsafe { KeLowerIrql(irql) };
+    // SAFETY: acquired above, at that level.
+    unsafe { ExReleaseSpinLockShared(&mut lock, irql) };
     value
 }
 

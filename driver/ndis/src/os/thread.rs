@@ -31,12 +31,14 @@ impl Thread {
         let body: Box<Body> = Box::new(Box::new(body));
         let context: PVOID = Box::into_raw(body).cast();
         let (mut handle, nothing) = (null_mut(), null_mut());
+        // Otherwise the handle would be one of the process that this thread happens to run in.
+        let mut attributes = OBJECT_ATTRIBUTES::kernel(null_mut());
         // SAFETY: the thread takes the boxed body over if it starts.
         let started = unsafe {
             PsCreateSystemThread(
                 &mut handle,
                 THREAD_ALL_ACCESS,
-                nothing,
+                (&raw mut attributes).cast(),
                 nothing,
                 nothing,
                 thread_entry,

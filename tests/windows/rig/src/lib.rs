@@ -256,7 +256,9 @@ mod tests {
             2,
             "no lock, no IRQL"
         );
-        assert_eq!(breaches_of(|| unsafe { irql::KeLowerIrql(2) }), 1, "lowered upwards");
+        let shared = std::sync::atomic::AtomicI32::new(0);
+        let release = |old| unsafe { lock::ExReleaseSpinLockShared(&shared, old) };
+        assert_eq!(breaches_of(|| release(0)), 2, "nobody holds it, no IRQL");
         assert_eq!(
             breaches_of(|| {
                 irql::set(0);
@@ -282,8 +284,8 @@ mod tests {
         };
         assert_eq!(
             breaches_of(high),
-            2,
-            "a thread made at DISPATCH_LEVEL, and a return at another IRQL"
+            3,
+            "a thread made at DISPATCH_LEVEL, without attributes, and a return at another IRQL"
         );
     }
 

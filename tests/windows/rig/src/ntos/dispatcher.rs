@@ -233,7 +233,7 @@ exports! { "ntoskrnl.exe":
         start: Start, context: Pointer) -> i32 {
         irql::at_most(PASSIVE, "PsCreateSystemThread");
         // OBJECT_ATTRIBUTES.Attributes: OBJ_KERNEL_HANDLE, or user mode could close it.
-        if !attributes.is_null() && attributes.add(0x18).cast::<u32>().read() & 0x200 == 0 {
+        if attributes.is_null() || attributes.add(0x18).cast::<u32>().read() & 0x200 == 0 {
             breach!("a thread's handle is no kernel handle");
         }
         if pool::refuses("thread") { return INSUFFICIENT_RESOURCES; }

@@ -1,14 +1,16 @@
 //! Spin locks, and the mutual exclusion that waits.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use super::irql::{self, APC, DISPATCH};
 
 thread_local! {
+    /// How often this thread has taken one.
+    static TAKEN: Cell<usize> = const { Cell::new(0) };
     /// The spin locks that this thread holds, in order.
     static HELD: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
@@ -62,7 +64,13 @@ pub fn nestings() -> usize {
 
 static NESTINGS: AtomicUsize = AtomicUsize::new(0);
 
+/// How often this thread has taken a spin lock.
+pub fn taken() -> usize {
+    TAKEN.get()
+}
+
 fn acquire(lock: &AtomicUsize) {
+    TAKEN.set(TAKEN.get() + 1);
     let address = lock as *const _ as usize;
     HELD.with_borrow_mut(|held| {
         if held.contains(&address) {
@@ -114,6 +122,21 @@ exports! { "ntoskrnl.exe":
         if lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() { return 0; }
         HELD.with_borrow_mut(|held| held.push(lock as *const _ as usize));
         1
+    }
+    // Shared locks are no part of a hierarchy: nobody takes one for itself.
+    fn ExAcquireSpinLockShared(lock: &AtomicI32) -> u8 {
+        irql::at_most(DISPATCH, "ExAcquireSpinLockShared");
+        lock.fetch_add(1, Ordering::Acquire);
+        irql::set(DISPATCH)
+    }
+    fn ExReleaseSpinLockShared(lock: &AtomicI32, old: u8) {
+        if lock.fetch_sub(1, Ordering::Release) < 1 {
+            breach!("a shared spin lock is released that nobody holds");
+        }
+        if irql::current() != DISPATCH || old > DISPATCH {
+            breach!("a shared spin lock is released at IRQL {}, to {old}", irql::current());
+        }
+        irql::set(old);
     }
     fn ExInitializePushLock(lock: &AtomicUsize) { lock.store(0, Ordering::Relaxed); }
     fn ExAcquirePushLockExclusiveEx(lock: &AtomicUsize, _flags: u32) {

@@ -26,8 +26,11 @@ pub(super) fn overflow(_: &dyn Host, arguments: &[String]) {
 pub(super) fn thread(start: unsafe extern "win64" fn(Pointer), number: usize) {
     let (mut handle, null) = (0, null_mut::<u8>());
     let context = null.wrapping_add(number);
+    // OBJECT_ATTRIBUTES: its length, and OBJ_KERNEL_HANDLE.
+    let mut attributes = [0x30_u64, 0, 0, 0x200, 0, 0];
+    let attributes = attributes.as_mut_ptr().cast();
     let made = unsafe {
-        dispatcher::PsCreateSystemThread(&raw mut handle, 0, null, 0, null, start, context)
+        dispatcher::PsCreateSystemThread(&raw mut handle, 0, attributes, 0, null, start, context)
     };
     assert_eq!(made, 0);
     unsafe { dispatcher::ZwClose(handle) };
