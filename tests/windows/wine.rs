@@ -65,6 +65,18 @@ mod in_wine {
         performance_counters_are_collected: "performance";
         /// Goal: an adapter with an address of its own takes its own frames and no others.
         an_adapter_has_its_own_address: "own-address";
+        /// Goal: TCP/IP sees what its packet filter says, RoCE waits for no filter, and NDIS is asked to bring nothing of this host back.
+        tcpip_sees_what_its_filter_says: "filters";
+        /// Goal: frames of the host that are not for the adapter take no lock.
+        the_hosts_traffic_takes_no_lock: "host-traffic";
+        /// Goal: TCP/IP that keeps its frames delays no NIC.
+        kept_frames_delay_no_nic: "kept-frames";
+        /// Goal: an adapter that has its NIC's address has it at a start at which nobody tells it, too.
+        a_nic_may_start_after_its_adapter: "late-nic";
+        /// Goal: where the NIC's TCP/IP is unbound, its frames come to several processors all the same.
+        frames_come_to_several_processors: "scaling";
+        /// Goal: an adapter shares the Ethernet address of its NIC with the host's own TCP/IP, and each hears what is for it.
+        an_adapter_shares_its_nics_address: "share";
         /// Goal: tags pass beside frames in both directions, as `*PriorityVLANTag` says.
         tags_pass_beside_frames: "tags";
         /// Goal: an adapter lives in its VLAN, with RoCE and all.
@@ -174,6 +186,12 @@ mod in_a_process {
         ordinary_frames_pass: "pass-through";
         tags_pass_on_a_busy_machine: "tags jitter=200";
         an_adapter_has_its_own_address: "own-address";
+        tcpip_sees_what_its_filter_says: "filters";
+        the_hosts_traffic_takes_no_lock: "host-traffic";
+        kept_frames_delay_no_nic: "kept-frames";
+        a_nic_may_start_after_its_adapter: "late-nic";
+        frames_come_to_several_processors: "scaling";
+        an_adapter_shares_its_nics_address: "share";
         tags_pass_beside_frames: "tags";
         an_adapter_lives_in_a_vlan: "vlan";
         what_is_not_mapped_gets_mapped: "unmapped";

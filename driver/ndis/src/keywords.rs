@@ -29,6 +29,8 @@ pub(crate) enum Mode {
     Inherit,
     /// An address of its own; the NIC keeps its TCP/IP.
     Own,
+    /// The NIC's address beside the NIC's own TCP/IP: frames are told apart by their addresses of IP.
+    Share,
 }
 
 /// The registry's values for an adapter.
@@ -57,6 +59,8 @@ pub(crate) struct Config {
     /// `None`: the provider's own.
     pub(crate) retry_count: Option<u8>,
     pub(crate) network_address: Option<[u8; 6]>,
+    /// The NIC's own address when it was last bound, where the mode has it.
+    pub(crate) lower_address: Option<[u8; 6]>,
 }
 
 impl Config {
@@ -66,7 +70,11 @@ impl Config {
         let jumbo = keywords.integer("*JumboPacket").unwrap_or(1514) as usize;
         Self {
             lower: keywords.string("LowerAdapter"),
-            mode: if keywords.integer("LowerMode") == Some(1) { Mode::Own } else { Mode::Inherit },
+            mode: match keywords.integer("LowerMode") {
+                Some(1) => Mode::Own,
+                Some(2) => Mode::Share,
+                _ => Mode::Inherit,
+            },
             mtu: jumbo.clamp(ETHERNET_HEADER_LEN + 576, 9014) - ETHERNET_HEADER_LEN,
             frame_size: keywords.integer("*NetworkDirectRoCEFrameSize").unwrap_or(1024) as usize,
             network_direct: network_direct(keywords),
@@ -91,6 +99,7 @@ impl Config {
             ),
             retry_count: within(keywords.integer("RetryCount"), ProviderConfig::RETRY_COUNTS),
             network_address: keywords.network_address().filter(|&address| is_station(address)),
+            lower_address: address_of(&keywords.string(LOWER_ADDRESS)),
         }
     }
 
@@ -139,6 +148,30 @@ const fn upper(unit: u16) -> u16 {
     if unit >= 0x61 && unit <= 0x7a { unit - 0x20 } else { unit }
 }
 
+/// The address as text: twelve hexadecimal digits.
+pub(crate) fn hex_of(address: [u8; 6]) -> [u16; 12] {
+    let digits = address.map(|byte| [byte >> 4, byte & 0xf].map(usize::from));
+    let mut text = [0; 12];
+    for (unit, digit) in text.iter_mut().zip(digits.as_flattened()) {
+        *unit = u16::from(b"0123456789ABCDEF"[*digit]);
+    }
+    text
+}
+
+/// The address that a text tells.
+fn address_of(text: &[u16]) -> Option<[u8; 6]> {
+    let digit = |unit: u16| char::from_u32(unit.into())?.to_digit(16);
+    let digits: &[u16; 12] = text.try_into().ok()?;
+    let mut address = [0; 6];
+    for (byte, pair) in address.iter_mut().zip(digits.as_chunks::<2>().0) {
+        *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
+    }
+    Some(address).filter(|&address| is_station(address))
+}
+
+/// The value in which the driver keeps an address that it has found.
+pub(crate) const LOWER_ADDRESS: &str = "LowerAddress";
+
 /// Whether an adapter may have this address.
 pub(crate) fn is_station(address: [u8; 6]) -> bool {
     address[0] & 1 == 0 && address != [0; 6]
@@ -151,6 +184,6 @@ pub(crate) const DSCPS: RangeInclusive<u8> = 0..=63;
 /// The last VLAN: 4095 is reserved (IEEE 802.1Q).
 const VLAN_MAX: u32 = 4094;
 const UNITS: usize = 64;
-const ETHERNET_HEADER_LEN: usize = 14;
+pub(crate) const ETHERNET_HEADER_LEN: usize = 14;
 /// The room for headers when RoCEv2 chooses a frame size.
 const ROCE_HEADER_ROOM: usize = 96;

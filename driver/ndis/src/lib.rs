@@ -8,8 +8,8 @@
 //!        |  lower     the protocol: Binding
 //!       NIC
 //! ```
-//! Ordinary frames pass in both directions as clones; RoCEv2 frames to our addresses end in the poll cores
-//! of the crate `driver`. Either half may start first and stop first. A gate (`os::sync::Gate`) at each
+//! Ordinary frames are sent as clones and shown to TCP/IP as copies; RoCEv2 frames to our addresses end in the
+//! poll cores of the crate `driver`. Either half may start first and stop first. A gate (`os::sync::Gate`) at each
 //! half counts its calls and frames in progress, and its owner waits for the last of them before it replies
 //! to NDIS.
 //!
@@ -39,6 +39,8 @@ extern crate alloc;
 extern crate std;
 
 pub mod abi;
+#[cfg(any(test, all(windows, target_env = "msvc")))]
+mod addresses;
 pub mod control;
 pub mod counter_sets;
 #[cfg(all(windows, target_env = "msvc"))]
@@ -64,6 +66,8 @@ mod pairing;
 pub mod problems;
 #[cfg(any(test, all(windows, target_env = "msvc")))]
 mod seats;
+#[cfg(any(all(test, not(loom)), all(windows, target_env = "msvc")))]
+mod sorting;
 pub mod stage;
 #[cfg(any(test, all(windows, target_env = "msvc")))]
 mod token;

@@ -1,6 +1,7 @@
 //! The offloads of a NIC that are of use for RoCE: segmentation of UDP.
 
 use crate::abi::*;
+use core::mem::offset_of;
 use netadapter_glue::ndis::units::{Offers, Segmentation};
 
 /// The segmentation that `config` offers, which is an `NDIS_OFFLOAD` of the size that its header says. Before revision 6 there is
@@ -20,6 +21,17 @@ pub(crate) fn offers(
         v4: segmentation(v4.Encapsulation, v4.MaxOffLoadSize, v4.Segments),
         v6: segmentation(v6.Encapsulation, v6.MaxOffLoadSize, v6.Segments),
     }
+}
+
+/// Whether `config` says that segments of TCP are merged, over IPv4 and over IPv6. Before revision 3 there is no such thing.
+pub(crate) fn merging(
+    config: &NDIS_OBJECT_HEADER,
+    rsc: impl FnOnce() -> [BOOLEAN; 2],
+) -> [bool; 2] {
+    let knows = config.Type == NDIS_OBJECT_TYPE_OFFLOAD
+        && config.Revision >= NDIS_OFFLOAD_REVISION_3
+        && usize::from(config.Size) >= offset_of!(NDIS_OFFLOAD, Rsc) + size_of::<[BOOLEAN; 2]>();
+    if knows { rsc().map(|enabled| enabled != FALSE) } else { [false; 2] }
 }
 
 fn segmentation(encapsulation: ULONG, max_len: ULONG, segments: ULONG) -> Segmentation {
@@ -68,6 +80,14 @@ mod tests {
         assert_eq!(config(6, 0xD8), Offers { v4, v6 });
         assert_eq!(config(7, 0xDC), Offers { v4, v6 });
         assert_eq!([config(5, 0xBC), config(6, 0xD7)], [Offers::default(); 2]);
+    }
+
+    #[test]
+    fn merging_is_read_from_the_revision_that_has_it() {
+        let config =
+            |revision, size| merging(&header(NDIS_OBJECT_TYPE_OFFLOAD, revision, size), || [1, 0]);
+        assert_eq!([config(3, 0x92), config(6, 0xD8)], [[true, false]; 2]);
+        assert_eq!([config(2, 0x92), config(3, 0x91)], [[false; 2]; 2]);
     }
 
     #[test]

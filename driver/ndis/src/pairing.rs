@@ -34,6 +34,8 @@ pub(crate) struct Driver {
     pub(crate) threads: SpinLock<Option<Threads>>,
     /// The trace of stages on the disk; from load to unload.
     pub(crate) breadcrumb: SpinLock<Option<Arc<Breadcrumb>>>,
+    /// NICs that went without power before they were asked to merge segments again, as they did over IPv4 and over IPv6.
+    owed: SpinLock<heapless::Vec<(NET_LUID, [bool; 2]), OWED_MAX>>,
     /// The control device, as long as there are adapters.
     pub(crate) control: AtomicPtr<c_void>,
 }
@@ -81,8 +83,12 @@ pub(crate) static DRIVER: Driver = Driver {
     turn: SpinLock::new(None),
     threads: SpinLock::new(None),
     breadcrumb: SpinLock::new(None),
+    owed: SpinLock::new(heapless::Vec::new()),
     control: AtomicPtr::new(null_mut()),
 };
+
+/// More of them stay as they are until they restart.
+const OWED_MAX: usize = 64;
 
 impl Driver {
     pub(crate) fn protocol(&self) -> NDIS_HANDLE {
@@ -186,9 +192,28 @@ impl Driver {
         self.adapters.lock().iter().find(|adapter| adapter.wants(name)).cloned()
     }
 
+    /// The adapter of an interface, if it is one of ours.
+    pub(crate) fn adapter_of(&self, luid: NET_LUID) -> Option<Arc<Adapter>> {
+        self.adapters.lock().iter().find(|adapter| adapter.luid == luid).cloned()
+    }
+
     /// Whether an interface is one of ours.
     pub(crate) fn is_own(&self, luid: NET_LUID) -> bool {
         self.adapters.lock().iter().any(|adapter| adapter.luid == luid)
+    }
+
+    /// Notes what a NIC without power was not asked for.
+    pub(crate) fn owe_merging(&self, luid: NET_LUID, merged: [bool; 2]) {
+        if merged.contains(&true) {
+            let _ = self.owed.lock().push((luid, merged));
+        }
+    }
+
+    /// Takes back what was noted of a NIC.
+    pub(crate) fn owed_merging(&self, luid: NET_LUID) -> [bool; 2] {
+        let mut owed = self.owed.lock();
+        let at = owed.iter().position(|(of, _)| *of == luid);
+        at.map_or([false; 2], |at| owed.swap_remove(at).1)
     }
 
     pub(crate) fn add_binding(&self, binding: Arc<Binding>) {

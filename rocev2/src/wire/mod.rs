@@ -45,7 +45,7 @@ pub(crate) use ids::Ids;
 pub(crate) use mad_head::{About, MadHead};
 pub use opcode::{Opcode, Operation, Place};
 pub use origin::Origin;
-pub use peek::{PEEK_LEN, roce_destination};
+pub use peek::{Addressee, PEEK_LEN, addressee, roce_destination};
 pub use pmtu::Pmtu;
 pub use run::Frames;
 pub(crate) use run::{DividedUnit, OneFrame, Payload, RunLimit, UnitRun, write_single};

@@ -20,6 +20,47 @@ pub fn roce_destination(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
+/// The receiver of a frame of IP or ARP, by its addresses of IP.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Addressee {
+    /// The destination of a packet.
+    Packet(IpAddr),
+    /// ARP over Ethernet (RFC 826): the address of its sender, and the one that is asked for or told something. A host that looks
+    /// whether an address is taken has none of its own yet, 0.0.0.0, and is answered there (RFC 5227).
+    Arp {
+        /// The sender protocol address.
+        sender: Ipv4Addr,
+        /// The target protocol address.
+        target: Ipv4Addr,
+    },
+}
+
+/// The addressee of a frame; `None` for every other frame. `bytes` is its beginning, of which [`PEEK_LEN`] bytes suffice.
+pub fn addressee(bytes: &[u8]) -> Option<Addressee> {
+    let (_macs, rest) = bytes.split_at_checked(12)?;
+    let (ether_type, rest) = ether_type(rest)?;
+    match ether_type {
+        0x0800 => {
+            let header = rest.first_chunk::<20>().filter(|header| header[0] >> 4 == 4)?;
+            Some(Addressee::Packet(v4_at(header, 16)?.into()))
+        }
+        0x86dd => {
+            let header = rest.first_chunk::<40>().filter(|header| header[0] >> 4 == 6)?;
+            Some(Addressee::Packet(Ipv6Addr::from(*header.last_chunk::<16>()?).into()))
+        }
+        0x0806 => {
+            // Ethernet, IPv4, and the lengths of their addresses.
+            let rest = rest.strip_prefix(&[0, 1, 8, 0, 6, 4])?;
+            Some(Addressee::Arp { sender: v4_at(rest, 8)?, target: v4_at(rest, 18)? })
+        }
+        _ => None,
+    }
+}
+
+fn v4_at(bytes: &[u8], at: usize) -> Option<Ipv4Addr> {
+    bytes.get(at..)?.first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets))
+}
+
 /// The EtherType and the bytes behind it, after one VLAN tag if there is one.
 pub(super) fn ether_type(bytes: &[u8]) -> Option<(u16, &[u8])> {
     let (value, rest) = number(bytes)?;
@@ -107,6 +148,45 @@ mod tests {
         frame.extend([0xfe; 16]);
         frame.extend([0, 1, 0x12, 0xb7, 0, 8, 0, 0]);
         assert_eq!(roce_destination(&frame), Some(IpAddr::from([0xfe; 16])));
+    }
+
+    fn arp() -> Vec<u8> {
+        let mut frame = Vec::from([0xff; 12]);
+        frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1]);
+        frame.extend([0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
+        frame
+    }
+
+    #[test]
+    fn an_addressee_is_a_destination_or_the_two_of_arp() {
+        let packet = |address: [u8; 4]| Some(Addressee::Packet(address.into()));
+        assert_eq!(addressee(&v4(5, 0, 6, 445)), packet([10, 0, 0, 2]));
+        assert_eq!(addressee(&v4(15, 1, 17, 4791)), packet([10, 0, 0, 2]), "a fragment, too");
+        let asked = Addressee::Arp { sender: [10, 0, 0, 1].into(), target: [10, 0, 0, 2].into() };
+        assert_eq!(addressee(&arp()), Some(asked));
+        let mut tagged = arp();
+        tagged.splice(12..12, [0x81, 0, 0x60, 5]);
+        assert_eq!(addressee(&tagged), Some(asked));
+        let mut v6 = Vec::from([0; 12]);
+        v6.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 58, 255]);
+        v6.extend([0xfd; 16]);
+        v6.extend([0xfe; 16]);
+        assert_eq!(addressee(&v6), Some(Addressee::Packet(IpAddr::from([0xfe; 16]))));
+    }
+
+    #[test]
+    fn other_frames_have_no_addressee() {
+        for (frame, at, byte) in [(v4(5, 0, 6, 445), 14, 0x65), (arp(), 19, 8), (arp(), 12, 0x88)] {
+            let mut other = frame;
+            other[at] = byte;
+            assert_eq!(addressee(&other), None);
+        }
+        for len in 0..14 + 20 {
+            assert_eq!(addressee(&v4(5, 0, 6, 445)[..len]), None, "{len}");
+        }
+        for len in 0..arp().len() {
+            assert_eq!(addressee(&arp()[..len]), None, "{len}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod frame;
 mod meaning;
 
 use frame::Tagging;
-use meaning::{Config, Keywords, Mode};
+use meaning::{Config, Keywords, LOWER_ADDRESS, Mode, hex_of};
 
 const NAMES: [&str; 14] = [
     "*JumboPacket",
@@ -41,12 +41,20 @@ struct Registry {
     /// By [`NAMES`].
     integers: [Option<u32>; NAMES.len()],
     lower: Vec<u16>,
+    lower_address: LowerAddress,
     network_address: Option<[u8; 6]>,
     processors: u8,
     /// The name of a NIC.
     name: Vec<u16>,
     /// The control information of a tag.
     tci: u16,
+}
+
+/// What the driver has kept, or anybody else.
+#[derive(Arbitrary, Debug)]
+enum LowerAddress {
+    Kept([u8; 6]),
+    Text(Vec<u16>),
 }
 
 impl Keywords for Registry {
@@ -56,8 +64,14 @@ impl Keywords for Registry {
     }
 
     fn string(&self, keyword: &str) -> Vec<u16> {
-        assert_eq!(keyword, "LowerAdapter");
-        self.lower.clone()
+        match (keyword, &self.lower_address) {
+            (LOWER_ADDRESS, LowerAddress::Kept(address)) => hex_of(*address).to_vec(),
+            (LOWER_ADDRESS, LowerAddress::Text(text)) => text.clone(),
+            (_, _) => {
+                assert_eq!(keyword, "LowerAdapter");
+                self.lower.clone()
+            }
+        }
     }
 
     fn network_address(&self) -> Option<[u8; 6]> {
@@ -79,7 +93,13 @@ pub fn keywords(data: &[u8]) {
     assert!(config.ack_timeout_code.is_none_or(|code| code < 32), "{config:?}");
     assert!(config.retry_count.is_none_or(|count| count < 8), "{config:?}");
     assert_eq!(config.mode == Mode::Own, registry.integers[1] == Some(1));
-    assert!(config.network_address.is_none_or(|mac| mac[0] & 1 == 0 && mac != [0; 6]));
+    assert_eq!(config.mode == Mode::Share, registry.integers[1] == Some(2));
+    let is_station = |mac: [u8; 6]| mac[0] & 1 == 0 && mac != [0; 6];
+    assert!(config.network_address.is_none_or(is_station));
+    assert!(config.lower_address.is_none_or(is_station));
+    if let LowerAddress::Kept(address) = registry.lower_address {
+        assert_eq!(config.lower_address, Some(address).filter(|&address| is_station(address)));
+    }
     check_tags(config.tagging, registry.tci);
     check_names(&config, &registry.name);
 }

@@ -85,7 +85,7 @@ pub(crate) const VNIC: Spec = Spec {
         number("VlanId", ["0", "4094"], "0"),
         text("NetworkAddress", "12"),
         text("LowerAdapter", "38"),
-        one_of("LowerMode", &["0", "1"], "0"),
+        one_of("LowerMode", &["0", "1", "2"], "0"),
     ],
 };
 

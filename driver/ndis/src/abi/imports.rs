@@ -129,6 +129,12 @@ unsafe extern "system" {
         keyword: *mut UNICODE_STRING,
         kind: i32,
     );
+    pub(crate) fn NdisWriteConfiguration(
+        status: *mut NDIS_STATUS,
+        configuration: NDIS_HANDLE,
+        keyword: *mut UNICODE_STRING,
+        value: *mut NDIS_CONFIGURATION_PARAMETER,
+    );
     pub(crate) fn NdisReadNetworkAddress(
         status: *mut NDIS_STATUS,
         address: *mut PVOID,

@@ -19,6 +19,7 @@ mod netio;
 mod ntos;
 mod offload;
 mod pcw;
+mod rss;
 
 pub use driver::abi::*;
 pub use io::*;
@@ -29,5 +30,6 @@ pub use netio::*;
 pub use ntos::*;
 pub use offload::*;
 pub use pcw::*;
+pub use rss::*;
 
 use driver::layout;

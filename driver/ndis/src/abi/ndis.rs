@@ -227,6 +227,8 @@ pub const NDIS_PACKET_TYPE_MULTICAST: ULONG = 0x02;
 pub const NDIS_PACKET_TYPE_ALL_MULTICAST: ULONG = 0x04;
 pub const NDIS_PACKET_TYPE_BROADCAST: ULONG = 0x08;
 pub const NDIS_PACKET_TYPE_PROMISCUOUS: ULONG = 0x20;
+/// Not what this host sends.
+pub const NDIS_PACKET_TYPE_NO_LOCAL: ULONG = 0x1_0000;
 
 // ---- statistics -------------------------------------------------------------------------------
 
@@ -570,34 +572,6 @@ layout!(NDIS_LINK_STATE, 40 {
     PauseFunctions: 0x20, AutoNegotiationFlags: 0x24,
 });
 
-/// The processors that receive-side scaling uses for a NIC, which follow at an offset. Later revisions have more members.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct NDIS_RSS_PROCESSOR_INFO {
-    pub Header: NDIS_OBJECT_HEADER,
-    pub Flags: ULONG,
-    pub RssBaseProcessor: PROCESSOR_NUMBER,
-    pub MaxNumRssProcessors: ULONG,
-    pub PreferredNumaNode: USHORT,
-    pub RssProcessorArrayOffset: ULONG,
-    pub RssProcessorCount: ULONG,
-    pub RssProcessorEntrySize: ULONG,
-}
-layout!(NDIS_RSS_PROCESSOR_INFO, 0x20 {
-    Flags: 4, RssBaseProcessor: 8, MaxNumRssProcessors: 0xC, PreferredNumaNode: 0x10,
-    RssProcessorArrayOffset: 0x14, RssProcessorCount: 0x18, RssProcessorEntrySize: 0x1C,
-});
-
-/// One of the processors: the lower its index, the nearer it is to the NIC.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct NDIS_RSS_PROCESSOR {
-    pub ProcNum: PROCESSOR_NUMBER,
-    pub PreferenceIndex: USHORT,
-    pub Reserved: USHORT,
-}
-layout!(NDIS_RSS_PROCESSOR, 8 { ProcNum: 0, PreferenceIndex: 4, Reserved: 6 });
-
 /// The data of `OID_GEN_LINK_PARAMETERS`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -648,6 +622,8 @@ pub const NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL: ULONG = 0x1;
 pub const NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL: ULONG = 0x1;
 pub const NDIS_RECEIVE_FLAGS_RESOURCES: ULONG = 0x2;
 pub const NDIS_RETURN_FLAGS_DISPATCH_LEVEL: ULONG = 0x1;
+/// The host has sent the frames of the list itself.
+pub const NDIS_NBL_FLAGS_IS_LOOPBACK_PACKET: ULONG = 0x8000;
 /// The clone shares its original's MDLs.
 pub const NDIS_CLONE_FLAGS_USE_ORIGINAL_MDLS: ULONG = 0x2;
 

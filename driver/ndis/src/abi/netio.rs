@@ -34,9 +34,10 @@ pub struct MIB_UNICASTIPADDRESS_TABLE {
 }
 layout!(MIB_UNICASTIPADDRESS_TABLE, 8 { Table: 8 });
 
-/// `NL_DAD_STATE`: usable, by preference or while it expires.
 /// Any family.
 pub const AF_UNSPEC: ADDRESS_FAMILY = 0;
+// `NL_DAD_STATE`: looked for in the network; usable while it expires, and by preference.
+pub const IpDadStateTentative: i32 = 1;
 pub const IpDadStateDeprecated: i32 = 3;
 pub const IpDadStatePreferred: i32 = 4;
 

@@ -64,6 +64,7 @@ layout!(NDIS_OFFLOAD, 0xD8 {
     EncapsulatedPacketTaskOffloadGre: 0x94, EncapsulatedPacketTaskOffloadVxlan: 0x9C,
     EncapsulationTypes: 0xB0, Rfc6877Xlat: 0xB4, UdpSegmentation: 0xBC,
 });
+pub const NDIS_OFFLOAD_REVISION_3: u8 = 3;
 pub const NDIS_OFFLOAD_REVISION_6: u8 = 6;
 // `NDIS_ENCAPSULATION_*`: Ethernet, and Ethernet with an IEEE 802.1Q tag beside the frame.
 pub const NDIS_ENCAPSULATION_IEEE_802_3: ULONG = 0x2;

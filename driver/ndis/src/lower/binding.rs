@@ -1,14 +1,14 @@
 //! The lower half: one open NIC.
 #![allow(unsafe_code, reason = "calls NDIS, and walks its lists")]
 
-use super::lists::{List, ListPool, Lists, Received, Sent, return_lists};
-use super::offload::offers_of;
+use super::lists::{List, ListPool, Lists, Sent, return_lists};
+use super::offload::{merging_of, offers_of};
+use super::rss::scaling_of;
 use crate::abi::imports::{
-    NdisCancelSendNetBufferLists, NdisCloseAdapterEx, NdisCopyReceiveNetBufferListInfo,
-    NdisOidRequest, NdisOpenAdapterEx, NdisSendNetBufferLists,
+    NdisCancelSendNetBufferLists, NdisCloseAdapterEx, NdisOidRequest, NdisOpenAdapterEx,
+    NdisSendNetBufferLists,
 };
 use crate::abi::*;
-use crate::frame::destination;
 use crate::log::report;
 use crate::os::sync::{Event, Gate, SpinLock, at_dispatch};
 use crate::pairing::DRIVER;
@@ -21,10 +21,8 @@ use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
-use netadapter_glue::ndis::Taken;
-use netadapter_glue::ndis::chain::{Chain, Frame, Tag};
-use netadapter_glue::ndis::units::{Coalesced, Offers};
-use rocev2::wire::{PEEK_LEN, core_of, roce_destination};
+use netadapter_glue::ndis::chain::Chain;
+use netadapter_glue::ndis::units::Offers;
 
 /// An open NIC, or one that is being opened or closed.
 pub(crate) struct Binding {
@@ -39,13 +37,22 @@ pub(crate) struct Binding {
     /// Whether the NIC has power.
     awake: AtomicBool,
     adapter: SpinLock<Option<Arc<Adapter>>>,
-    /// Calls that use the adapter; closed while there is none.
+    /// The same for a thread inside of `io`, which is shut and empty when the adapter is taken away; null: none.
+    inside: AtomicPtr<Adapter>,
+    /// Calls that use the adapter without a frame; closed while there is none.
     calls: Gate,
     /// Set when NDIS completes an open or a close.
     completed: Event,
     completion: AtomicI32,
     connected: AtomicI32,
     speed: AtomicU64,
+    luid: NET_LUID,
+    /// Whether it merged segments of TCP over IPv4, and over IPv6, when it was opened.
+    pub(super) merged: [bool; 2],
+    /// Its scaling on the receive side; none where it has none.
+    pub(crate) scaling: Option<NDIS_RECEIVE_SCALE_CAPABILITIES>,
+    /// The driver has set that.
+    pub(super) spreads: AtomicBool,
     /// The segmentation that the NIC offers; `None` where it was not told of our frames.
     pub(super) offers: SpinLock<Option<Offers>>,
 }
@@ -77,6 +84,10 @@ impl Binding {
             report(adapter.interface, Problem::LowerMtuTooSmall, parameters.MtuSize, ours);
             return Err(NDIS_STATUS_NOT_SUPPORTED);
         }
+        // SAFETY: null, or valid during the bind.
+        let merged = unsafe { merging_of(parameters.DefaultOffloadConfiguration) };
+        let owed = DRIVER.owed_merging(parameters.BoundIfNetluid);
+        let merged = [merged[0] || owed[0], merged[1] || owed[1]];
         let [a, b, c, d, e, f, ..] = parameters.CurrentMacAddress;
         let binding = Arc::new(Self {
             name: name.to_vec(),
@@ -87,11 +98,17 @@ impl Binding {
             running: AtomicBool::new(false),
             awake: AtomicBool::new(true),
             adapter: SpinLock::new(None),
+            inside: AtomicPtr::new(null_mut()),
             calls: Gate::shut(),
             completed: Event::notification(),
             completion: AtomicI32::new(0),
             connected: AtomicI32::new(parameters.MediaConnectState),
             speed: AtomicU64::new(parameters.XmitLinkSpeed),
+            luid: parameters.BoundIfNetluid,
+            merged,
+            // SAFETY: null, or valid during the bind.
+            scaling: unsafe { scaling_of(parameters.RcvScaleCapabilities) },
+            spreads: AtomicBool::new(false),
             offers: SpinLock::new(None),
         });
         DRIVER.reach(Stage::Binding);
@@ -173,6 +190,12 @@ impl Binding {
             adapter.detach(self);
         }
         DRIVER.remove_binding(self);
+        if self.awake.load(Ordering::Acquire) {
+            self.restore_merging();
+            self.gather();
+        } else {
+            DRIVER.owe_merging(self.luid, self.merged);
+        }
         // SAFETY: open, and not closed yet.
         let status = unsafe { NdisCloseAdapterEx(self.handle()) };
         let _ = self.completed(status);
@@ -243,16 +266,24 @@ impl Binding {
 
     /// PASSIVE_LEVEL, in turn.
     pub(crate) fn set_adapter(&self, adapter: Arc<Adapter>) {
+        self.inside.store(Arc::as_ptr(&adapter).cast_mut(), Ordering::Release);
         let before = self.adapter.lock().replace(adapter);
         debug_assert!(before.is_none(), "one adapter at a time");
         self.calls.open();
     }
 
-    /// Takes the adapter, which no call uses any more when this returns. PASSIVE_LEVEL, in turn.
+    /// Takes the adapter, which no call uses any more when this returns. PASSIVE_LEVEL, in turn; no frame is inside of `io`.
     fn take_adapter(&self) -> Option<Arc<Adapter>> {
+        self.inside.store(null_mut(), Ordering::Release);
         self.calls.close();
         self.calls.wait_empty();
         self.adapter.lock().take()
+    }
+
+    /// The adapter, for a thread that is inside of `io`.
+    pub(super) fn adapter_inside(&self) -> Option<&Adapter> {
+        // SAFETY: null, or an adapter that lives as long as `adapter` has it, which it does while anybody is inside.
+        unsafe { self.inside.load(Ordering::Acquire).as_ref() }
     }
 
     /// Calls the adapter, which cannot be halted before the call has returned. IRQL <= DISPATCH_LEVEL.
@@ -342,8 +373,8 @@ impl Binding {
 
     /// Takes lists back from the NIC that this binding sent.
     pub(crate) fn sent(&self, lists: Lists<Sent>, flags: ULONG) {
-        let count = self.with_adapter(|adapter| Self::take_back(adapter, lists, flags));
         // A sent list keeps the gate, and the gate keeps the adapter.
+        let count = self.adapter_inside().map(|adapter| Self::take_back(adapter, lists, flags));
         debug_assert!(count.is_some(), "a send outlives its adapter");
         self.io.leave(count.unwrap_or(0));
     }
@@ -377,116 +408,6 @@ impl Binding {
     pub(crate) fn give_back(&self, head: *mut NET_BUFFER_LIST, count: u32, flags: ULONG) {
         return_lists(self.handle(), head, flags);
         self.io.leave(count as usize);
-    }
-
-    /// Takes received frames, in `count` lists. Any CPU, IRQL <= DISPATCH_LEVEL.
-    pub(crate) fn receive(&self, lists: Lists<Received>, count: u32, flags: ULONG) {
-        let head = lists.head();
-        let taken = self.with_adapter(|adapter| {
-            let enters = self.io.enter(count as usize);
-            if enters {
-                self.take(adapter, lists, count, flags);
-            }
-            enters
-        });
-        if taken != Some(true) && flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0 {
-            return_lists(self.handle(), head, flags & NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL);
-        }
-    }
-
-    /// Sorts received lists that have entered the gate.
-    fn take(&self, adapter: &Adapter, lists: Lists<Received>, count: u32, flags: ULONG) {
-        let keep = flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0;
-        let return_flags = flags & NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL;
-        let mut batch = Batch { done: Chain::new(), up: Chain::new(), keep };
-        let addresses = adapter.addresses();
-        let each = |list| batch.sort(adapter, &addresses, list);
-        // The poll core waits for who has taken a place of its rings and not filled it.
-        at_dispatch(|| lists.for_each(each));
-        let Batch { done, up, .. } = batch;
-        let passed = up.len();
-        adapter.indicate(up, flags);
-        if keep {
-            // Lists that are lent or passed up stay inside the gate.
-            self.give_back(done.head(), done.len(), return_flags);
-        } else {
-            debug_assert!(passed <= count);
-            self.io.leave(count as usize);
-        }
-    }
-}
-
-/// The frames of one call, by destination.
-struct Batch {
-    /// To be returned to the NIC at once.
-    done: Chain,
-    /// Clones for TCP/IP.
-    up: Chain,
-    keep: bool,
-}
-
-impl Batch {
-    /// Sends a received list on its way.
-    fn sort(&mut self, adapter: &Adapter, addresses: &[core::net::IpAddr], list: List) {
-        let mut peek = [0; PEEK_LEN];
-        // SAFETY: a received list has one net buffer.
-        let frame = unsafe { Frame::of(list.FirstNetBuffer) };
-        let map = |mdl| adapter.map(mdl);
-        // SAFETY: as above, and its MDLs describe the frame.
-        let peeked = unsafe { frame.copy_to(&mut peek, &map) };
-        let peek = &peek[..peeked];
-        let tag = adapter.attachment().tagging().incoming(list.tag());
-        let Some(tag) = tag.ok().filter(|_| adapter.takes(peek)) else {
-            return self.finish(list, false);
-        };
-        let roce = roce_destination(peek).is_some_and(|to| addresses.contains(&to));
-        let kept = if roce {
-            let ports = adapter.ports();
-            let port = ports.of(core_of(peek, ports.cores()));
-            // SAFETY: a received list with one net buffer.
-            unsafe { port.receive(list.as_ptr(), tag, self.keep) == Taken::Lent }
-        } else {
-            self.pass(adapter, &list, tag, peek, frame.len())
-        };
-        self.finish(list, kept);
-    }
-
-    /// Returns a list at once, unless it is kept for a while.
-    fn finish(&mut self, list: List, kept: bool) {
-        if self.keep && !kept {
-            list.push_to(&mut self.done);
-        }
-    }
-
-    /// Clones a frame for TCP/IP. Returns true if the original is in use until the clone comes back.
-    fn pass(
-        &mut self,
-        adapter: &Adapter,
-        list: &List,
-        tag: Option<Tag>,
-        peek: &[u8],
-        len: usize,
-    ) -> bool {
-        // TCP/IP was told of no such offload here.
-        // SAFETY: a received list.
-        let coalesced = unsafe { Coalesced::beside(list.as_ptr()) };
-        if coalesced.is_some() || !adapter.up.enter(1) {
-            adapter.stats.in_discarded();
-            return false;
-        }
-        // SAFETY: the original stays ours, or in use by its NIC for the call, until the clone is freed.
-        let Some(mut clone) = (unsafe { adapter.lists().clone_of(list) }) else {
-            adapter.up.leave(1);
-            adapter.stats.in_discarded();
-            return false;
-        };
-        // SAFETY: both are valid.
-        unsafe { NdisCopyReceiveNetBufferListInfo(clone.as_ptr(), list.as_ptr()) };
-        clone.set_tag(tag);
-        clone.SourceHandle = adapter.handle;
-        adapter.stats.received(destination(peek), len);
-        clone.push_to(&mut self.up);
-        true
     }
 }
 

@@ -1,4 +1,4 @@
-//! Our net buffer lists: frames of the poll core, and clones of frames that pass.
+//! Our net buffer lists: frames of the poll core, and clones of frames that TCP/IP sends.
 #![allow(unsafe_code, reason = "calls NDIS and the memory manager")]
 
 use super::binding::Binding;
@@ -27,6 +27,12 @@ use once_cell::race::OnceBox;
 pub(crate) struct List(*mut NET_BUFFER_LIST);
 
 impl List {
+    /// # Safety
+    /// `nbl` is a valid list, which nobody else uses.
+    pub(super) const unsafe fn of(nbl: *mut NET_BUFFER_LIST) -> Self {
+        Self(nbl)
+    }
+
     pub(crate) const fn as_ptr(&self) -> *mut NET_BUFFER_LIST {
         self.0
     }
@@ -70,7 +76,7 @@ pub(crate) struct Lists<From>(*mut NET_BUFFER_LIST, PhantomData<From>);
 
 /// TCP/IP sends them: they are completed sooner or later.
 pub(crate) enum Above {}
-/// TCP/IP gives them back: clones that it was shown.
+/// TCP/IP gives them back: copies that it was shown.
 pub(crate) enum Shown {}
 /// The NIC received them: one net buffer each.
 pub(crate) enum Received {}
@@ -121,7 +127,7 @@ impl ListPool {
     }
 
     /// A list over a buffer in non-paged pool. PASSIVE_LEVEL.
-    fn allocate(&self, bytes: *mut u8, len: usize) -> *mut NET_BUFFER_LIST {
+    pub(super) fn allocate(&self, bytes: *mut u8, len: usize) -> *mut NET_BUFFER_LIST {
         // SAFETY: only room for the pages is made.
         let mdl = unsafe { IoAllocateMdl(bytes.cast(), len as ULONG, FALSE, FALSE, null_mut()) };
         if mdl.is_null() {
@@ -139,7 +145,7 @@ impl ListPool {
     }
 
     /// PASSIVE_LEVEL.
-    fn free(nbl: *mut NET_BUFFER_LIST) {
+    pub(super) fn free(nbl: *mut NET_BUFFER_LIST) {
         // SAFETY: from `allocate`, and nobody else's.
         let nb = unsafe { (*nbl).FirstNetBuffer };
         // SAFETY: as above: it has one net buffer.

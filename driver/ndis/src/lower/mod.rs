@@ -5,4 +5,6 @@ pub(crate) mod binding;
 pub(crate) mod lists;
 mod offload;
 pub(crate) mod protocol;
+mod receive;
 mod rss;
+pub(crate) mod shown;

@@ -8,9 +8,23 @@ use netadapter_glue::ndis::units::Offers;
 
 impl Binding {
     /// Asks the NIC not to merge TCP segments: TCP/IP has to get through us the frames that were sent. A
-    /// NIC that does not know the request does not merge.
+    /// NIC that does not know the request does not merge. PASSIVE_LEVEL.
     pub(super) fn refuse_merging(&self) {
-        let mut parameters = OffloadParameters::RSC_OFF;
+        self.set_merging([OffloadParameters::DISABLED; 2]);
+    }
+
+    /// Has the NIC merge segments as it did when it was opened. PASSIVE_LEVEL.
+    pub(super) fn restore_merging(&self) {
+        if self.merged.contains(&true) {
+            let before = |merged| {
+                if merged { OffloadParameters::ENABLED } else { OffloadParameters::UNCHANGED }
+            };
+            self.set_merging(self.merged.map(before));
+        }
+    }
+
+    fn set_merging(&self, families: [u8; 2]) {
+        let mut parameters = OffloadParameters::merging(families);
         let len = OffloadParameters::LEN;
         let _ = self.set(OID_TCP_OFFLOAD_PARAMETERS, (&raw mut parameters).cast(), len as u32);
     }
@@ -72,6 +86,20 @@ pub(super) unsafe fn offers_of(config: *const NDIS_OFFLOAD) -> Offers {
     offload::offers(header, udp)
 }
 
+/// Whether a NIC merges segments of TCP over IPv4, and over IPv6.
+///
+/// # Safety
+/// As for [`offers_of`].
+pub(super) unsafe fn merging_of(config: *const NDIS_OFFLOAD) -> [bool; 2] {
+    // SAFETY: the caller's promise; each revision begins with the header.
+    let Some(header) = (unsafe { config.cast::<NDIS_OBJECT_HEADER>().as_ref() }) else {
+        return [false; 2];
+    };
+    // SAFETY: as above; read only where the size tells that it is there.
+    let merging = || unsafe { (&raw const (*config).Rsc).read_unaligned() };
+    offload::merging(header, merging)
+}
+
 /// `NDIS_OFFLOAD_PARAMETERS` of revision 3. All zero: leave everything as it is.
 #[repr(C)]
 struct OffloadParameters {
@@ -87,18 +115,23 @@ struct OffloadParameters {
 impl OffloadParameters {
     /// Through the last member, without the padding behind it.
     const LEN: usize = 0x1A;
+    const UNCHANGED: u8 = 0;
     const DISABLED: u8 = 1;
+    const ENABLED: u8 = 2;
     const SKIP_REGISTRY_UPDATE: u32 = 1;
 
-    const RSC_OFF: Self = Self {
-        header: header(NDIS_OBJECT_TYPE_DEFAULT, 3, Self::LEN),
-        unchanged: [0; 11],
-        flags: Self::SKIP_REGISTRY_UPDATE,
-        ipsec_v2: [0; 2],
-        rsc_ipv4: Self::DISABLED,
-        rsc_ipv6: Self::DISABLED,
-        encapsulation: [0; 2],
-    };
+    /// Merging of segments over IPv4, and over IPv6.
+    const fn merging([rsc_ipv4, rsc_ipv6]: [u8; 2]) -> Self {
+        Self {
+            header: header(NDIS_OBJECT_TYPE_DEFAULT, 3, Self::LEN),
+            unchanged: [0; 11],
+            flags: Self::SKIP_REGISTRY_UPDATE,
+            ipsec_v2: [0; 2],
+            rsc_ipv4,
+            rsc_ipv6,
+            encapsulation: [0; 2],
+        }
+    }
 }
 
 const _: () = {

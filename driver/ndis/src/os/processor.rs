@@ -103,6 +103,11 @@ impl Processor {
         Self((number.Group as u32) << 8 | number.Number as u32)
     }
 
+    pub(crate) const fn number(self) -> PROCESSOR_NUMBER {
+        let (group, number) = self.group_and_number();
+        PROCESSOR_NUMBER { Group: group, Number: number, Reserved: 0 }
+    }
+
     const fn group_and_number(self) -> (u16, u8) {
         ((self.0 >> 8) as u16, self.0 as u8)
     }
@@ -125,8 +130,7 @@ impl Processor {
     /// # Safety
     /// `dpc` is initialized, and not queued.
     pub(crate) unsafe fn target(self, dpc: *mut KDPC) -> Result<(), NTSTATUS> {
-        let (group, number) = self.group_and_number();
-        let mut number = PROCESSOR_NUMBER { Group: group, Number: number, Reserved: 0 };
+        let mut number = self.number();
         // SAFETY: the caller's promise; the number lives during the call.
         unsafe { KeSetTargetProcessorDpcEx(dpc, &mut number) }.ok()?;
         // SAFETY: the caller's promise.

@@ -3,33 +3,33 @@
 
 mod attributes;
 mod frames;
+mod nic;
 
 use super::config;
 use super::ip::{self, AddressWatch, Neighbourhood};
 use super::ndk::NdkState;
-use super::oid;
-use crate::abi::imports::{NdisMIndicateStatusEx, NdisReEnumerateProtocolBindings};
+use crate::abi::imports::NdisReEnumerateProtocolBindings;
 use crate::abi::*;
 use crate::control::device;
-use crate::keywords::{Config, Mode};
+use crate::keywords::{Config, ETHERNET_HEADER_LEN, Mode};
 use crate::log::report;
-use crate::lower::binding::{Binding, LinkState};
+use crate::lower::binding::LinkState;
 use crate::lower::lists::{Attachment, ListPool, LowerSide};
+use crate::lower::shown::ShownFrames;
 use crate::os::pool;
 use crate::os::processor::Seating;
 use crate::os::reserve;
 use crate::os::runner::Runner;
-use crate::os::sync::{Gate, SpinLock, sleep};
+use crate::os::sync::{Gate, SpinLock, at_dispatch, sleep};
 use crate::os::thread::{Order, Worker};
 use crate::os::{Windows, entropy, etw};
 use crate::pairing::DRIVER;
 use crate::problems::Problem;
+use crate::sorting::{MULTICAST_MAX, Sorting};
 use crate::stage::Stage;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::IpAddr;
-use core::ptr::null_mut;
 use core::sync::atomic::AtomicU32;
 use core::task::Waker;
 use core::time::Duration;
@@ -37,6 +37,7 @@ use driver::{Limits, PollCore, ProviderConfig, Shard};
 use frames::Stats;
 use netadapter_glue::Edge;
 use netadapter_glue::ndis::{self as edge, Lower, NdisConfig, Ports, UNIT_MAX_LEN};
+use nic::choose_mac;
 use once_cell::race::OnceBox;
 
 /// A virtual adapter.
@@ -51,9 +52,10 @@ pub(crate) struct Adapter {
     attachment: Arc<Attachment>,
     /// Frames between TCP/IP and us; closed while paused.
     pub(crate) up: Gate,
-    filter: AtomicU32,
+    sorting: Sorting,
+    /// As TCP/IP has set it.
     multicast: SpinLock<MulticastList>,
-    addresses: SpinLock<Addresses>,
+    shown: Box<ShownFrames>,
     pub(crate) stats: Stats,
     pub(crate) ndk: NdkState,
     /// Those who read counters and connections; closed before it halts.
@@ -83,8 +85,7 @@ struct Parts {
     runner: Runner,
 }
 
-pub(crate) type MulticastList = heapless::Vec<[u8; 6], { oid::MULTICAST_MAX }>;
-type Addresses = heapless::Vec<IpAddr, ADDRESSES_MAX>;
+pub(crate) type MulticastList = heapless::Vec<[u8; 6], MULTICAST_MAX>;
 
 impl Adapter {
     /// Starts an adapter. If a step fails, everything before it is undone. PASSIVE_LEVEL, inside
@@ -101,6 +102,8 @@ impl Adapter {
         }
         let mac = choose_mac(&config)?;
         let attachment = Attachment::new(ListPool::new(handle)?, config.tagging);
+        let shown = ShownFrames::new(handle, frame_room(&config))?;
+        let sorting = Sorting::new(mac, config.mode == Mode::Share);
         let adapter = Arc::new(Self {
             handle,
             luid: parameters.NetLuid,
@@ -109,9 +112,9 @@ impl Adapter {
             mac,
             attachment: Arc::new(attachment),
             up: Gate::shut(),
-            filter: AtomicU32::new(0),
+            sorting,
             multicast: SpinLock::new(MulticastList::new()),
-            addresses: SpinLock::new(Addresses::new()),
+            shown,
             stats: Stats::default(),
             ndk: NdkState::new(),
             readers: Arc::new(Gate::shut()),
@@ -234,6 +237,10 @@ impl Adapter {
         &self.attachment.lists
     }
 
+    pub(crate) fn shown(&self) -> &ShownFrames {
+        &self.shown
+    }
+
     pub(crate) fn map(&self, mdl: *mut MDL) -> *mut u8 {
         LowerSide(Arc::clone(&self.attachment)).map(mdl)
     }
@@ -267,127 +274,14 @@ impl Adapter {
         self.config.names(name)
     }
 
-    // ---- the NIC below ------------------------------------------------------------------------
-
-    pub(crate) fn is_attached(&self) -> bool {
-        self.attachment.binding().is_some()
-    }
-
-    /// Joins the adapter to its NIC. PASSIVE_LEVEL, in turn.
-    pub(crate) fn attach(self: &Arc<Self>, binding: &Arc<Binding>) -> Result<(), NDIS_STATUS> {
-        if binding.mtu() < self.mtu() {
-            let (theirs, ours) = (binding.mtu() as u32, self.mtu() as u32);
-            report(self.interface, Problem::LowerMtuTooSmall, theirs, ours);
-            return Err(NDIS_STATUS_NOT_SUPPORTED);
-        }
-        if self.config.mode == Mode::Inherit && binding.mac != self.mac {
-            report(self.interface, Problem::AddressDiffers, 0, 0);
-        }
-        DRIVER.reach(Stage::Binding);
-        binding.set_filter(self.lower_filter(binding)).inspect_err(|status| {
-            report(self.interface, Problem::FilterRefused, status.0.cast_unsigned(), 0);
-        })?;
-        drop(self.attachment.set_binding(Some(Arc::clone(binding))));
-        binding.set_adapter(Arc::clone(self));
-        self.follow_offers(binding);
-        self.move_near(binding);
-        etw::bound(self.luid, binding.name(), binding.link().speed);
-        DRIVER.reach(Stage::Bound);
-        self.indicate_link(binding.link());
-        Ok(())
-    }
-
-    /// Moves the poll cores to the processors that are nearest to the NIC. PASSIVE_LEVEL, in turn.
-    fn move_near(&self, binding: &Binding) {
-        let running = self.running();
-        if running.seating.move_near(&binding.distances())
-            && let Some(parts) = &*running.parts.lock()
-        {
-            parts.runner.follow_seats();
-        }
-    }
-
-    /// Whether it sends units where the NIC divides them.
-    pub(crate) const fn has_units(&self) -> bool {
-        self.config.units() > 0
-    }
-
-    /// Has the edge send units as far as the NIC divides them. IRQL <= DISPATCH_LEVEL.
-    pub(crate) fn follow_offers(&self, binding: &Binding) {
-        if self.has_units() {
-            binding.tell_offers(|offers| {
-                let tags = self.attachment.tagging().tags_roce();
-                self.ports().offer(if tags { offers.beside_tags() } else { offers });
-            });
-        }
-    }
-
-    /// Moves to a VLAN; 0: to none. PASSIVE_LEVEL.
-    pub(crate) fn set_vlan(&self, vlan: u16) {
-        self.attachment.set_vlan(vlan);
-        if let Some(binding) = self.attachment.binding() {
-            self.follow_offers(&binding);
-        }
-    }
-
-    /// Parts from the NIC; nothing of it is in progress any more. PASSIVE_LEVEL, in turn.
-    pub(crate) fn detach(&self, binding: &Arc<Binding>) {
-        let attached = self.attachment.set_binding(None);
-        debug_assert!(attached.is_none_or(|attached| Arc::ptr_eq(&attached, binding)));
-        etw::unbound(self.luid, binding.name());
-        self.indicate_link(LinkState { connected: false, speed: NDIS_LINK_SPEED_UNKNOWN });
-    }
-
-    /// The NIC's packet filter. It has all multicast, because the adapter's own list is kept here. Where
-    /// the NIC has another address, it has everything, of which only our frames are taken.
-    fn lower_filter(&self, binding: &Binding) -> u32 {
-        let common =
-            NDIS_PACKET_TYPE_DIRECTED | NDIS_PACKET_TYPE_ALL_MULTICAST | NDIS_PACKET_TYPE_BROADCAST;
-        if binding.mac == self.mac { common } else { common | NDIS_PACKET_TYPE_PROMISCUOUS }
-    }
-
-    /// Tells NDIS the link's state. IRQL <= DISPATCH_LEVEL.
-    pub(crate) fn indicate_link(&self, link: LinkState) {
-        let state =
-            if link.connected { MediaConnectStateConnected } else { MediaConnectStateDisconnected };
-        let mut buffer = NDIS_LINK_STATE {
-            Header: header(NDIS_OBJECT_TYPE_DEFAULT, 1, size_of::<NDIS_LINK_STATE>()),
-            MediaConnectState: state,
-            MediaDuplexState: MediaDuplexStateFull,
-            XmitLinkSpeed: link.speed,
-            RcvLinkSpeed: link.speed,
-            PauseFunctions: 0,
-            AutoNegotiationFlags: 0,
-        };
-        let mut indication = NDIS_STATUS_INDICATION {
-            Header: header(
-                NDIS_OBJECT_TYPE_STATUS_INDICATION,
-                1,
-                size_of::<NDIS_STATUS_INDICATION>(),
-            ),
-            SourceHandle: self.handle,
-            PortNumber: NDIS_DEFAULT_PORT_NUMBER,
-            StatusCode: NDIS_STATUS_LINK_STATE,
-            Flags: 0,
-            DestinationHandle: null_mut(),
-            RequestId: null_mut(),
-            StatusBuffer: (&raw mut buffer).cast(),
-            StatusBufferSize: size_of::<NDIS_LINK_STATE>() as ULONG,
-            Guid: GUID { Data1: 0, Data2: 0, Data3: 0, Data4: [0; 8] },
-            NdisReserved: [null_mut(); 4],
-        };
-        // SAFETY: both live during the call.
-        unsafe { NdisMIndicateStatusEx(self.handle, &mut indication) };
-    }
-
     // ---- addresses ----------------------------------------------------------------------------
 
-    /// Sets the addresses of the interface, and the zone of those of its link. PASSIVE_LEVEL.
-    pub(crate) fn set_addresses(&self, (addresses, zone): (Vec<IpAddr>, u32)) {
-        *self.addresses.lock() = addresses.iter().copied().take(ADDRESSES_MAX).collect();
+    /// Sets the addresses of the interface. PASSIVE_LEVEL, on the driver's thread.
+    pub(crate) fn set_addresses(&self, found: &ip::Addresses) {
+        at_dispatch(|| self.sorting.set_addresses(&found.usable, &found.claimed));
         let Some(running) = self.running.get() else { return };
         // The ring is full for moments only.
-        while running.shard.set_addresses(addresses.clone(), zone).is_err() {
+        while running.shard.set_addresses(found.usable.clone(), found.zone).is_err() {
             sleep(Duration::from_millis(1));
         }
     }
@@ -397,10 +291,6 @@ impl Adapter {
         let Some(running) = self.running.get() else { return };
         // If the ring is full, the next check of the paths does it.
         let _ = running.shard.check_paths();
-    }
-
-    pub(crate) fn addresses(&self) -> Addresses {
-        self.addresses.lock().clone()
     }
 
     // ---- pause and restart --------------------------------------------------------------------
@@ -449,35 +339,6 @@ fn provider_config(keywords: &Config) -> ProviderConfig {
     config
 }
 
-/// The address that an adapter starts with. PASSIVE_LEVEL.
-#[inline(never)]
-fn choose_mac(config: &Config) -> Result<[u8; 6], NDIS_STATUS> {
-    if let Some(address) = config.network_address {
-        return Ok(address);
-    }
-    let lower = (config.mode == Mode::Inherit).then(|| ip::mac_of(&config.lower)).flatten();
-    if let Some(address) = lower {
-        return Ok(address);
-    }
-    if config.lower.is_empty() {
-        let mut address = [0; 6];
-        entropy(&mut address)?;
-        return Ok(local(address));
-    }
-    // An address of its own, the same at every start: a digest (FNV-1a) of the name of the NIC.
-    let digest = config.lower.iter().fold(0xcbf2_9ce4_8422_2325_u64, |digest, &unit| {
-        (digest ^ u64::from(unit | 0x20)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    let [a, b, c, d, e, f, ..] = digest.to_le_bytes();
-    Ok(local([a, b, c, d, e, f]))
-}
-
-/// Locally administered, for one station.
-const fn local([first, rest @ ..]: [u8; 6]) -> [u8; 6] {
-    let [b, c, d, e, f] = rest;
-    [first & 0xfc | 2, b, c, d, e, f]
-}
-
 const RECEIVE_DEPTH: usize = 1024;
 const TRANSMIT_DEPTH: usize = 512;
 /// Memory of a poll core: tables of keys, objects, queue pairs and timers, and its rings.
@@ -489,8 +350,13 @@ const FRAME_BYTES: usize = 128;
 fn bytes_to_start(config: &Config) -> usize {
     let frames = (RECEIVE_DEPTH + TRANSMIT_DEPTH) * (config.roce_mtu() + FRAME_BYTES);
     let core = CORE_BYTES + frames + config.units() * (UNIT_MAX_LEN + FRAME_BYTES);
+    let shown = ShownFrames::bytes(frame_room(config));
     // They are optional, but where the pool refuses them, the reserve is asked for them, too.
     let reorder_pools = Limits::default().reorder_pool;
-    config.poll_cores * core + reorder_pools
+    config.poll_cores * core + shown + reorder_pools
 }
-const ADDRESSES_MAX: usize = 32;
+
+/// Bytes of a frame of TCP/IP, with a tag in it.
+const fn frame_room(config: &Config) -> usize {
+    config.mtu + ETHERNET_HEADER_LEN + 4
+}

@@ -3,11 +3,13 @@
 
 use crate::abi::imports::{
     NdisCloseConfiguration, NdisOpenConfigurationEx, NdisReadConfiguration, NdisReadNetworkAddress,
+    NdisWriteConfiguration,
 };
 use crate::abi::*;
-use crate::keywords::{self, Config, Keywords};
+use crate::keywords::{self, Config, Keywords, LOWER_ADDRESS};
 use crate::log::report;
 use crate::os::processor;
+use crate::os::text::{counted, utf16};
 use crate::problems::Problem;
 use alloc::vec::Vec;
 use core::ptr::null_mut;
@@ -24,6 +26,21 @@ pub(super) fn read(adapter: NDIS_HANDLE, interface: NET_IFINDEX) -> Result<Confi
 /// Whether `*NetworkDirect` allows NDK now. PASSIVE_LEVEL.
 pub(super) fn network_direct(adapter: NDIS_HANDLE) -> Result<bool, NDIS_STATUS> {
     Ok(keywords::network_direct(&Open::new(adapter)?))
+}
+
+/// Keeps the Ethernet address of the NIC for a start at which nobody tells it yet. PASSIVE_LEVEL.
+pub(super) fn keep_lower_address(adapter: NDIS_HANDLE, address: [u8; 6]) {
+    let Ok(open) = Open::new(adapter) else { return };
+    let text = keywords::hex_of(address);
+    let name = utf16::<{ LOWER_ADDRESS.len() }>(LOWER_ADDRESS);
+    let mut name = counted(&name);
+    let mut parameter = NDIS_CONFIGURATION_PARAMETER {
+        ParameterType: NdisParameterString,
+        ParameterData: NDIS_PARAMETER_DATA { StringData: counted(&text) },
+    };
+    let mut status = NDIS_STATUS_FAILURE;
+    // SAFETY: all of it lives during the call. Where the registry refuses, a later bind writes it.
+    unsafe { NdisWriteConfiguration(&mut status, open.0, &mut name, &mut parameter) };
 }
 
 /// An open configuration.
@@ -45,12 +62,8 @@ impl Open {
 
     /// The parameter stays valid until the configuration is closed.
     fn parameter(&self, keyword: &str, kind: i32) -> Option<&NDIS_CONFIGURATION_PARAMETER> {
-        let mut name: Vec<u16> = keyword.encode_utf16().collect();
-        let mut name = UNICODE_STRING {
-            Length: (name.len() * 2) as u16,
-            MaximumLength: (name.len() * 2) as u16,
-            Buffer: name.as_mut_ptr(),
-        };
+        let name: Vec<u16> = keyword.encode_utf16().collect();
+        let mut name = counted(&name);
         let (mut status, mut parameter) = (NDIS_STATUS_FAILURE, null_mut());
         // SAFETY: the places and the name live during the call.
         unsafe { NdisReadConfiguration(&mut status, &mut parameter, self.0, &mut name, kind) };

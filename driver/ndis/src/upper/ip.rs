@@ -12,6 +12,7 @@ use crate::handler::{handler, object};
 use crate::os::Neighbours;
 use crate::os::sync::{Gate, SpinLock, sleep};
 use crate::pairing::DRIVER;
+use crate::sorting::ADDRESSES_MAX;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -84,7 +85,7 @@ impl Drop for AddressWatch {
 
 impl WatchContext {
     fn refresh(&self) {
-        self.look(|adapter| adapter.set_addresses(addresses_of(adapter.luid)));
+        self.look(|adapter| adapter.set_addresses(&addresses_of(adapter.luid)));
     }
 
     /// Checks the paths: the way to neighbours may have changed.
@@ -142,13 +143,23 @@ handler! {
     }
 }
 
-/// The usable addresses of an interface, and the zone of those of its link; 0 where there is none.
-fn addresses_of(luid: NET_LUID) -> (Vec<IpAddr>, u32) {
+/// The addresses of an interface, at most [`ADDRESSES_MAX`] of each kind.
+#[derive(Default)]
+pub(crate) struct Addresses {
+    /// Those that connections may use.
+    pub(crate) usable: Vec<IpAddr>,
+    /// Those, and the ones that TCP/IP still looks for in the network.
+    pub(crate) claimed: Vec<IpAddr>,
+    /// The zone of those of its link; 0 where there is none.
+    pub(crate) zone: u32,
+}
+
+fn addresses_of(luid: NET_LUID) -> Addresses {
     let mut table = null_mut();
     // SAFETY: a place for the table.
     let status = unsafe { GetUnicastIpAddressTable(AF_UNSPEC, &mut table) };
     if !status.is_success() || table.is_null() {
-        return (Vec::new(), 0);
+        return Addresses::default();
     }
     // SAFETY: the table was just made.
     let count = unsafe { (*table).NumEntries };
@@ -156,12 +167,17 @@ fn addresses_of(luid: NET_LUID) -> (Vec<IpAddr>, u32) {
     let first = unsafe { (&raw const (*table).Table).cast::<MIB_UNICASTIPADDRESS_ROW>() };
     // SAFETY: as above.
     let rows = unsafe { slice(first, count) };
-    let usable = |row: &&MIB_UNICASTIPADDRESS_ROW| {
-        row.InterfaceLuid == luid && row.DadState >= IpDadStateDeprecated
+    let of = |least| {
+        let ours =
+            rows.iter().filter(move |row| row.InterfaceLuid == luid && row.DadState >= least);
+        ours.filter_map(|row| row.Address.socket_addr()).take(ADDRESSES_MAX)
     };
-    let usable = || rows.iter().filter(usable).filter_map(|row| row.Address.socket_addr());
-    let found =
-        (usable().map(|address| address.ip()).collect(), usable().find_map(zone).unwrap_or(0));
+    let ips = |least| of(least).map(|address| address.ip()).collect();
+    let found = Addresses {
+        usable: ips(IpDadStateDeprecated),
+        claimed: ips(IpDadStateTentative),
+        zone: of(IpDadStateDeprecated).find_map(zone).unwrap_or(0),
+    };
     // SAFETY: the table is ours, and no longer used.
     unsafe { FreeMibTable(table.cast()) };
     found

@@ -100,9 +100,9 @@ handler! {
     pub(crate) fn return_net_buffer_lists(
         adapter: &Adapter = object(context: NDIS_HANDLE),
         lists: Lists<Shown> = Lists::new(lists: *mut NET_BUFFER_LIST),
-        flags: ULONG,
+        _flags: ULONG,
     ) {
-        adapter.take_back(lists, flags);
+        adapter.take_back(lists);
     }
 }
 

@@ -5,6 +5,8 @@ use super::adapter::{Adapter, MulticastList};
 use super::ndk::NdkState;
 use crate::abi::*;
 use crate::frame::Tagging;
+use crate::keywords::ETHERNET_HEADER_LEN;
+use crate::sorting::MULTICAST_MAX;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 use driver::Endpoint;
@@ -48,8 +50,6 @@ pub(crate) const SUPPORTED: [NDIS_OID; 35] = [
     OID_NDK_LOCAL_ENDPOINTS,
 ];
 
-/// Addresses of the multicast list.
-pub(crate) const MULTICAST_MAX: usize = 32;
 pub(crate) const PACKET_FILTERS: ULONG = NDIS_PACKET_TYPE_DIRECTED
     | NDIS_PACKET_TYPE_MULTICAST
     | NDIS_PACKET_TYPE_ALL_MULTICAST
@@ -86,7 +86,6 @@ pub(crate) const STATISTICS: ULONG = NDIS_STATISTICS_FLAGS_VALID_DIRECTED_FRAMES
 const VENDOR_ID: u32 = 0x00ff_ffff;
 const VENDOR_DESCRIPTION: &[u8] = b"RoCEv2 NDK provider\0";
 const DRIVER_VERSION: u32 = 0x0001_0000;
-const ETHERNET_HEADER_LEN: usize = 14;
 
 /// The answer to `OID_GEN_INTERRUPT_MODERATION`: an adapter without interrupts cannot moderate them.
 const NO_INTERRUPTS: NDIS_INTERRUPT_MODERATION_PARAMETERS = NDIS_INTERRUPT_MODERATION_PARAMETERS {

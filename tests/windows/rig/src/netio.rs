@@ -1,7 +1,7 @@
 //! The stand-in for netio.sys: addresses, routes and neighbours of the vNICs.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use driver::abi::{GUID, SOCKADDR_INET};
@@ -251,6 +251,9 @@ fn tell(row: &mut NeighbourRow, mac: [u8; 6], state: i32) -> i32 {
     SUCCESS
 }
 
+/// Whether interfaces of NICs exist yet: the image may start before they do.
+pub static NICS_ARE_KNOWN: AtomicBool = AtomicBool::new(true);
+
 exports! { "netio.sys":
     fn GetUnicastIpAddressTable(family: u16, table: *mut Pointer) -> i32 {
         irql::at_most(PASSIVE, "GetUnicastIpAddressTable");
@@ -309,6 +312,7 @@ exports! { "netio.sys":
     /// MIB_IF_ROW2: the identifier 0, the physical address 0x424, its length 0x420, the MTU 0x464.
     fn GetIfEntry2(row: Pointer) -> i32 {
         irql::at_most(PASSIVE, "GetIfEntry2");
+        if !NICS_ARE_KNOWN.load(Ordering::SeqCst) { return NOT_FOUND; }
         let luid = row.cast::<u64>().read();
         let Some(nic) = nic::all().into_iter().find(|nic| nic.luid() == luid) else { return NOT_FOUND };
         row.add(8).write_bytes(0, 1352 - 8);

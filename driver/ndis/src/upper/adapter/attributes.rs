@@ -4,6 +4,7 @@
 use super::Adapter;
 use crate::abi::imports::NdisMSetMiniportAttributes;
 use crate::abi::*;
+use crate::sorting::MULTICAST_MAX;
 use crate::upper::{ndk, oid};
 use alloc::sync::Arc;
 use core::ptr::null_mut;
@@ -51,7 +52,7 @@ impl Adapter {
             PowerManagementCapabilities: null_mut(),
             MacOptions: mac_options,
             SupportedPacketFilters: filters,
-            MaxMulticastListSize: oid::MULTICAST_MAX as ULONG,
+            MaxMulticastListSize: MULTICAST_MAX as ULONG,
             MacAddressLength: 6,
             PermanentMacAddress: address,
             CurrentMacAddress: address,

@@ -1,4 +1,4 @@
-//! Frames of TCP/IP, which pass in both directions as clones, and those of the poll cores that the NIC refuses.
+//! Frames of TCP/IP, which are sent as clones and shown as copies, and those of the poll cores that the NIC refuses.
 #![allow(unsafe_code, reason = "calls NDIS, and walks its lists")]
 
 use super::{Adapter, MulticastList};
@@ -7,51 +7,42 @@ use crate::abi::imports::{
     NdisMSendNetBufferListsComplete,
 };
 use crate::abi::*;
-use crate::frame::{Cast, destination};
+use crate::frame::Cast;
 use crate::log::report;
 use crate::lower::binding::Binding;
-use crate::lower::lists::{Above, List, ListPool, Lists, Shown};
+use crate::lower::lists::{Above, List, Lists, Shown};
+use crate::os::sync::at_dispatch;
 use crate::problems::{Problem, REFUSALS_TOLD};
+use crate::sorting::Receiver;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU64, Ordering};
 use netadapter_glue::ndis::chain::{Chain, Frame};
 
 impl Adapter {
-    /// Whether the frame with this beginning is for TCP/IP or us. IRQL <= DISPATCH_LEVEL.
-    pub(crate) fn takes(&self, frame: &[u8]) -> bool {
-        !self.attachment.is_asleep() && destination(frame).is_some_and(|to| self.accepts(to))
-    }
-
-    fn accepts(&self, to: [u8; 6]) -> bool {
-        let filter = self.filter.load(Ordering::Relaxed);
-        if filter & NDIS_PACKET_TYPE_PROMISCUOUS != 0 {
-            return true;
-        }
-        match Cast::of(to) {
-            // This holds without a filter, too: RoCE does not wait for TCP/IP.
-            Cast::Unicast => to == self.mac,
-            Cast::Broadcast => filter & NDIS_PACKET_TYPE_BROADCAST != 0,
-            Cast::Multicast => {
-                filter & NDIS_PACKET_TYPE_ALL_MULTICAST != 0
-                    || filter & NDIS_PACKET_TYPE_MULTICAST != 0
-                        && self.multicast.lock().contains(&to)
-            }
-        }
+    /// The receiver of the frame with this beginning. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn receiver(&self, frame: &[u8]) -> Receiver {
+        if self.attachment.is_asleep() { Receiver::Nobody } else { self.sorting.receiver(frame) }
     }
 
     pub(crate) fn filter(&self) -> u32 {
-        self.filter.load(Ordering::Relaxed)
+        self.sorting.filter()
     }
 
+    /// Sets the packet filter. PASSIVE_LEVEL.
     pub(crate) fn set_filter(&self, filter: u32) {
-        self.filter.store(filter, Ordering::Relaxed);
+        let before = self.sorting.set_filter(filter);
+        if (before ^ filter) & NDIS_PACKET_TYPE_PROMISCUOUS != 0 {
+            self.ask_for_frames();
+        }
     }
 
     pub(crate) fn multicast(&self) -> MulticastList {
         self.multicast.lock().clone()
     }
 
+    /// Sets the multicast list. NDIS makes one request at a time. IRQL <= DISPATCH_LEVEL.
     pub(crate) fn set_multicast(&self, list: MulticastList) {
+        at_dispatch(|| self.sorting.set_multicast(&list));
         *self.multicast.lock() = list;
     }
 
@@ -128,46 +119,31 @@ impl Adapter {
         }
     }
 
-    /// Indicates the clones of received frames to TCP/IP. IRQL <= DISPATCH_LEVEL.
-    pub(crate) fn indicate(&self, clones: Chain, flags: ULONG) {
-        let count = clones.len();
-        if count == 0 {
+    /// Indicates copies of received frames to TCP/IP. IRQL <= DISPATCH_LEVEL, as in `flags`.
+    pub(crate) fn indicate(&self, copies: Chain, flags: ULONG) {
+        if copies.is_empty() {
             return;
         }
-        let kept = NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL | NDIS_RECEIVE_FLAGS_RESOURCES;
-        // SAFETY: our clones; with RESOURCES they are still ours after the call.
+        // SAFETY: our copies, which TCP/IP gives back.
         unsafe {
             NdisMIndicateReceiveNetBufferLists(
                 self.handle,
-                clones.head(),
+                copies.head(),
                 NDIS_DEFAULT_PORT_NUMBER,
-                count,
-                flags & kept,
+                copies.len(),
+                flags,
             );
-        }
-        if flags & NDIS_RECEIVE_FLAGS_RESOURCES != 0 {
-            // SAFETY: as above.
-            let clones = unsafe { Lists::<Shown>::new(clones.head()) };
-            clones.for_each(|clone| {
-                // SAFETY: as above.
-                let _ = unsafe { ListPool::free_clone(clone) };
-            });
-            self.up.leave(count as usize);
         }
     }
 
-    /// Takes clones back from TCP/IP that were indicated without RESOURCES. IRQL <= DISPATCH_LEVEL.
-    pub(crate) fn take_back(&self, clones: Lists<Shown>, flags: ULONG) {
-        let mut originals = Chain::new();
-        clones.for_each(|clone| {
-            // SAFETY: a clone of ours. The original is the NIC's list, ours until it is given back.
-            unsafe { ListPool::free_clone(clone) }.push_to(&mut originals);
+    /// Takes copies back from TCP/IP. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn take_back(&self, copies: Lists<Shown>) {
+        let mut count = 0;
+        copies.for_each(|copy| {
+            self.shown.give_back(copy);
+            count += 1;
         });
-        // The NIC waits for these at its gate, so it is still attached.
-        if let Some(binding) = self.attachment.binding() {
-            binding.give_back(originals.head(), originals.len(), flags);
-        }
-        self.up.leave(originals.len() as usize);
+        self.up.leave(count);
     }
 }
 

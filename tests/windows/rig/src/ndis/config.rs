@@ -8,6 +8,8 @@ use crate::ntos::{Pointer, UnicodeString, irql, pool};
 
 /// An open configuration: what was read lives until it is closed.
 struct Open {
+    /// Whose they are; none for the service's.
+    adapter: Pointer,
     keywords: HashMap<String, String>,
     read: Vec<Pointer>,
 }
@@ -51,8 +53,9 @@ exports! { "ndis.sys":
         member::<Header>(object, 0).check("NDIS_CONFIGURATION_OBJECT", 0xA9, &[(1, 24), (1, 20)]);
         if pool::refuses("configuration") { return RESOURCES; }
         // A driver's handle opens the service's parameters, an adapter's those of the adapter.
-        let keywords = Vnic::find(member(object, 8)).map(|vnic| vnic.keywords.lock().unwrap().clone());
-        let open = Box::new(Open { keywords: keywords.unwrap_or_default(), read: Vec::new() });
+        let adapter = member(object, 8);
+        let keywords = Vnic::find(adapter).map(|vnic| vnic.keywords.lock().unwrap().clone());
+        let open = Box::new(Open { adapter, keywords: keywords.unwrap_or_default(), read: Vec::new() });
         let open = Box::into_raw(open);
         OPEN.lock().unwrap().push(open as usize);
         handle.write(open.cast());
@@ -78,6 +81,16 @@ exports! { "ndis.sys":
         let parameter = Box::into_raw(Box::new(Parameter { kind, data }));
         open.read.push(parameter.cast());
         value.write(parameter);
+        status.write(SUCCESS);
+    }
+    fn NdisWriteConfiguration(status: *mut i32, handle: Pointer, keyword: &UnicodeString, value: &Parameter) {
+        irql::at_most(irql::PASSIVE, "NdisWriteConfiguration");
+        status.write(FAILURE);
+        let Some(open) = open_of(handle) else { return };
+        if pool::refuses("NdisWriteConfiguration") { return; }
+        let Some(vnic) = Vnic::find(open.adapter) else { return };
+        let text = if value.kind == STRING { value.data.text.text() } else { value.data.number.to_string() };
+        vnic.keywords.lock().unwrap().insert(keyword.text(), text);
         status.write(SUCCESS);
     }
     fn NdisReadNetworkAddress(status: *mut i32, address: *mut Pointer, len: *mut u32, handle: Pointer) {

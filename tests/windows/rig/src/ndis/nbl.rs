@@ -70,6 +70,11 @@ const _: () = assert!(std::mem::offset_of!(Nbl, info) == 0x90);
 const MEANT: std::ops::Range<usize> = 0..27;
 
 impl Nbl {
+    /// Its frames are of this host: `NDIS_NBL_FLAGS_IS_LOOPBACK_PACKET`.
+    pub fn mark_looped(&mut self) {
+        self.nbl_flags |= 0x8000;
+    }
+
     /// What a NIC leaves behind beside a sent frame.
     pub fn litter(&mut self) {
         self.info[MEANT].fill(0x5A1E);

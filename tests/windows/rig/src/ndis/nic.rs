@@ -2,7 +2,9 @@
 
 pub mod calls;
 pub mod faults;
+pub mod host;
 pub mod offload;
+pub mod scaling;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -47,6 +49,11 @@ pub struct Nic {
     pub offloads: Mutex<Offloads>,
     pub counts: Counts,
     pub faults: Faults,
+    pub above: host::Above,
+    /// Which processors its frames come to; empty: one.
+    pub scaling: Mutex<scaling::Table>,
+    /// Whether it merges segments of TCP, over IPv4 and over IPv6.
+    merging: Mutex<[bool; 2]>,
     /// A protocol has told what frames its offloads work on.
     encapsulation: AtomicBool,
     /// How often it was offered.
@@ -84,6 +91,8 @@ struct Binding {
 
 enum Event {
     Frame(Vec<u8>),
+    /// A frame of this host, which NDIS brings back.
+    Looped(Vec<u8>),
     Sent(usize),
     Stop,
 }
@@ -99,7 +108,6 @@ const MEDIUM_ETHERNET: i32 = 0;
 const SPEED: u64 = 25_000_000_000;
 const FLAG_DISPATCH: u32 = 1;
 const FLAG_RESOURCES: u32 = 2;
-const PROMISCUOUS: usize = 0x20;
 /// Frames of one indication.
 const BURST: usize = 8;
 const NET_EVENT_SET_POWER: i32 = 0;
@@ -173,7 +181,7 @@ pub fn remove_all() {
 impl Nic {
     /// A new NIC on the switch, bound if the image is a protocol already.
     pub fn plug_in(mtu: u32) -> &'static Self {
-        Self::plug_in_with(mtu, Offloads::default())
+        Self::plug_in_with(mtu, Offloads::PLAIN)
     }
 
     /// The same with these offloads.
@@ -201,6 +209,9 @@ impl Nic {
             offloads: Mutex::new(offloads),
             counts: Counts::default(),
             faults: Faults::default(),
+            above: host::Above::default(),
+            scaling: Mutex::default(),
+            merging: Mutex::new([offloads.merges; 2]),
             encapsulation: AtomicBool::new(false),
             offers: AtomicUsize::new(usize::from(number)),
             sent: AtomicUsize::new(0),
@@ -311,6 +322,7 @@ impl Nic {
         if binding.open {
             breach!("an unbind ended and left the adapter open");
         }
+        self.expect_as_it_was();
         *binding = Binding::default();
         say!("NIC {}: unbound", self.index);
     }
@@ -368,7 +380,10 @@ impl Nic {
                 let info = (*list).info[nbl::VLAN];
                 let wire = |frame: Vec<u8>| if info == 0 { frame } else { tagged(&frame, info) };
                 let port = self.port.load(Ordering::SeqCst);
-                frames.into_iter().for_each(|frame| switch::send(port, &wire(frame)));
+                for frame in frames {
+                    self.loop_back(&frame);
+                    switch::send(port, &wire(frame));
+                }
             }
             Fate::Lost => {}
             Fate::Refused => (*list).status = INVALID_LENGTH,
@@ -405,7 +420,7 @@ impl Nic {
     }
 
     /// Waits for a call with frames that has begun. One that begins later sees why it must not.
-    fn rest(&self) {
+    pub fn rest(&self) {
         drop(self.serving.lock().unwrap());
     }
 
@@ -504,6 +519,7 @@ impl Nic {
             set_member(start, 0x68, 6_u16);
             set_member(start, 0x6A, self.mac);
             set_member(start, 0x8C, 14_i32); // NdisPhysicalMedium802_3
+            set_member(start, 0x90, scaling::capabilities());
             set_member(start, 0x98, self.luid());
             set_member(start, 0xA0, self.index);
             set_member(start, 0xA8, self.luid());
@@ -512,7 +528,8 @@ impl Nic {
             set_member(start, 0xBC, 1_i32);
             set_member(start, 0xC0, 6_u16);
             set_member(start, 0xC2, 1_u8);
-            set_member(start, 0xE0, self.offloads.lock().unwrap().config());
+            let offloads = *self.offloads.lock().unwrap();
+            set_member(start, 0xE0, offloads.config(*self.merging.lock().unwrap()));
             set_member(start, 0xF0, &raw const self.name);
         }
         parameters
@@ -532,12 +549,13 @@ impl Nic {
 
     /// Takes a frame off the wire if the packet filter lets it in.
     fn hear(&self, frame: &[u8]) {
-        let filter = self.filter.load(Ordering::SeqCst);
-        let ours = frame[..6] == self.mac || frame[0] & 1 != 0;
-        let powered = self.powered.load(Ordering::SeqCst);
-        if powered && (filter & PROMISCUOUS != 0 || filter != 0 && ours) {
+        if !self.powered.load(Ordering::SeqCst) {
+            return;
+        }
+        if host::lets_in(self.filter.load(Ordering::SeqCst), self.mac, frame) {
             let _ = self.wire.lock().unwrap().send(Event::Frame(frame.to_vec()));
         }
+        self.show_host(frame);
     }
 
     /// The NIC's interrupts: completes sends, indicates receives.
@@ -545,10 +563,11 @@ impl Nic {
         let mut resources = false;
         while let Ok(first) = events.recv() {
             let mut sent = Vec::new();
-            let mut frames = Vec::new();
+            let (mut frames, mut looped) = (Vec::new(), Vec::new());
             for event in std::iter::once(first).chain(events.try_iter().take(BURST - 1)) {
                 match event {
                     Event::Frame(frame) => frames.push(frame),
+                    Event::Looped(frame) => looped.push(frame),
                     Event::Sent(list) => sent.push(list as *mut Nbl),
                     Event::Stop => return,
                 }
@@ -556,7 +575,8 @@ impl Nic {
             let _serving = self.serving.lock().unwrap();
             self.complete(&sent);
             resources = !resources;
-            self.indicate(&frames, resources);
+            self.indicate(&frames, resources, false);
+            self.indicate(&looped, resources, true);
         }
     }
 
@@ -577,7 +597,7 @@ impl Nic {
         lock::none_held("ProtocolSendNetBufferListsComplete");
     }
 
-    fn indicate(&self, frames: &[Vec<u8>], resources: bool) {
+    fn indicate(&self, frames: &[Vec<u8>], resources: bool, looped: bool) {
         let Some((protocol, _)) = driver::registered().protocol else { return };
         let context = {
             let binding = self.binding.lock().unwrap();
@@ -592,6 +612,9 @@ impl Nic {
         let shown = self.show(&frames.iter().map(untag).collect::<Vec<_>>());
         let lists: Vec<_> =
             shown.iter().enumerate().map(|(place, shown)| self.list_of(place, shown)).collect();
+        if looped {
+            lists.iter().for_each(|&list| unsafe { (*list).mark_looped() });
+        }
         self.indications[usize::from(resources)].fetch_add(1, Ordering::Relaxed);
         let mut flags = FLAG_DISPATCH;
         if resources {
@@ -600,6 +623,7 @@ impl Nic {
             lists.iter().for_each(|&list| nbl::lend(list, edge));
         }
         let chain = unsafe { nbl::join(&lists) };
+        let locks = lock::taken();
         irql::run_at(DISPATCH, "ProtocolReceiveNetBufferLists", || unsafe {
             protocol.receive.expect("checked")(
                 context as Pointer,
@@ -609,6 +633,7 @@ impl Nic {
                 flags,
             );
         });
+        *self.above.locks.lock().unwrap() += lock::taken() - locks;
         lock::none_held("ProtocolReceiveNetBufferLists");
         if resources {
             lists.into_iter().for_each(|list| unsafe { nbl::unmake(list) });
@@ -638,7 +663,7 @@ impl Nic {
         *self.offloads.lock().unwrap() = offloads;
         let mut nothing = [0_u32; 0xD8 / 4];
         unsafe { set_member(nothing.as_mut_ptr().cast(), 0, Header::new(0xA7, 6, 0xD8)) };
-        let config = offloads.config();
+        let config = offloads.config(*self.merging.lock().unwrap());
         let config = if config.is_null() { nothing.as_mut_ptr().cast() } else { config };
         self.indicate_status(protocol.status.expect("checked"), 0x4002_0006, config, 0xD8);
     }
@@ -675,14 +700,21 @@ impl Nic {
             set_member(request, 0x34, len as u32);
             return match code {
                 oid::GEN_CURRENT_PACKET_FILTER if len == 4 => {
-                    self.filter
-                        .store(buffer.cast::<u32>().read_unaligned() as usize, Ordering::SeqCst);
+                    let filter = buffer.cast::<u32>().read_unaligned() as usize;
+                    self.filter.store(filter, Ordering::SeqCst);
+                    self.above.filters.lock().unwrap().push(filter);
                     SUCCESS
                 }
                 oid::GEN_CURRENT_PACKET_FILTER => INVALID_LENGTH,
                 oid::ETHERNET_MULTICAST_LIST if len.is_multiple_of(6) => SUCCESS,
                 oid::ETHERNET_MULTICAST_LIST => INVALID_LENGTH,
-                oid::TCP_OFFLOAD_PARAMETERS => SUCCESS,
+                oid::TCP_OFFLOAD_PARAMETERS if len >= 0x1A => {
+                    self.set_merging(member::<[u8; 2]>(buffer, 0x16));
+                    SUCCESS
+                }
+                oid::TCP_OFFLOAD_PARAMETERS => INVALID_LENGTH,
+                oid::GEN_RECEIVE_SCALE_PARAMETERS if len >= 0x28 => self.set_scaling(buffer, len),
+                oid::GEN_RECEIVE_SCALE_PARAMETERS => INVALID_LENGTH,
                 oid::OFFLOAD_ENCAPSULATION if len >= 0x1C => {
                     member::<Header>(buffer, 0).check(
                         "NDIS_OFFLOAD_ENCAPSULATION",

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 
 use ::driver::abi::{NDK_ADAPTER, NDK_VERSION, NTSTATUS};
@@ -39,6 +39,9 @@ pub struct Vnic {
     pub ndk_disables: AtomicUsize,
     pub ndk_disabled: AtomicUsize,
     pub ndk_enables: AtomicUsize,
+    /// TCP/IP keeps what it is shown, until it is told to let go or paused.
+    pub keeps: AtomicBool,
+    kept: Mutex<Vec<usize>>,
 }
 
 unsafe impl Send for Vnic {}
@@ -109,6 +112,8 @@ impl Vnic {
             ndk_disables: AtomicUsize::new(0),
             ndk_disabled: AtomicUsize::new(0),
             ndk_enables: AtomicUsize::new(0),
+            keeps: AtomicBool::new(false),
+            kept: Mutex::default(),
         }));
         VNICS.lock().unwrap().push(vnic);
         let status = vnic.initialize();
@@ -181,6 +186,7 @@ impl Vnic {
             let _none = self.sends.write().unwrap();
             self.state.store(PAUSING, Ordering::SeqCst);
         }
+        self.let_go();
         self.pause_done.begin();
         let returned = irql::run_at(PASSIVE, "MiniportPause", || unsafe {
             miniport.pause.expect("checked")(self.context(), start)
@@ -229,6 +235,33 @@ impl Vnic {
             miniport.shutdown.expect("checked")(self.context(), i32::from(by_bug_check));
         });
         lock::none_held("MiniportShutdownEx");
+    }
+
+    /// TCP/IP lets go of what it has kept, and keeps nothing more.
+    pub fn let_go(&self) {
+        self.keeps.store(false, Ordering::SeqCst);
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap());
+        kept.into_iter().for_each(|lists| self.give_back(lists));
+    }
+
+    /// How many lists TCP/IP keeps.
+    pub fn kept(&self) -> usize {
+        self.kept
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|&lists| unsafe { nbl::chain(lists as *mut Nbl) }.len())
+            .sum()
+    }
+
+    fn give_back(&self, lists: usize) {
+        let (miniport, _) = driver::registered().miniport.expect("an adapter has a driver");
+        for list in unsafe { nbl::chain(lists as *mut Nbl) } {
+            nbl::give_back(list);
+        }
+        irql::run_at(DISPATCH, "MiniportReturnNetBufferLists", || unsafe {
+            miniport.return_lists.expect("checked")(self.context(), lists as *mut Nbl, 1);
+        });
     }
 
     /// Halts an adapter that is paused.
@@ -537,16 +570,15 @@ exports! { "ndis.sys":
         const RESOURCES_FLAG: u32 = 2;
         if flags & RESOURCES_FLAG != 0 { return; }
         all.iter().for_each(|&list| nbl::borrow(list, handle as usize));
+        if vnic.keeps.load(Ordering::SeqCst) {
+            vnic.kept.lock().unwrap().push(lists as usize);
+            return;
+        }
         // TCP/IP returns them at once, or later and from another thread.
-        let (miniport, _) = driver::registered().miniport.expect("an adapter has a driver");
-        let context = vnic.context() as usize;
         let lists = lists as usize;
         RETURNING.fetch_add(1, Ordering::SeqCst);
         let give = move || {
-            for list in unsafe { nbl::chain(lists as *mut Nbl) } { nbl::give_back(list); }
-            irql::run_at(DISPATCH, "MiniportReturnNetBufferLists", || unsafe {
-                miniport.return_lists.expect("checked")(context as Pointer, lists as *mut Nbl, 1);
-            });
+            vnic.give_back(lists);
             RETURNING.fetch_sub(1, Ordering::SeqCst);
         };
         if count.is_multiple_of(2) { give() } else { std::thread::spawn(give); }

@@ -6,13 +6,13 @@ use super::net::{Net, register_again};
 use super::*;
 
 /// An ordinary frame of TCP/IP; `mark` makes it one of a kind.
-fn frame(to: [u8; 6], from: [u8; 6], mark: u8) -> Vec<u8> {
+pub(super) fn frame(to: [u8; 6], from: [u8; 6], mark: u8) -> Vec<u8> {
     let mut frame = [&to[..], &from[..], &[0x88, 0xB5]].concat();
     frame.resize(90, mark);
     frame
 }
 
-fn has_heard(vnic: &Vnic, frame: &[u8]) -> bool {
+pub(super) fn has_heard(vnic: &Vnic, frame: &[u8]) -> bool {
     vnic.heard.lock().unwrap().iter().any(|heard| heard == frame)
 }
 

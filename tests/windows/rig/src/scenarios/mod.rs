@@ -1,5 +1,6 @@
 //! What is done with the image, one story each. A story begins and ends with nothing loaded.
 
+mod beside;
 mod control;
 mod cores;
 mod damaged;
@@ -65,6 +66,12 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("counters", traffic::counters),
     ("performance", traffic::performance),
     ("own-address", frames::own_address),
+    ("filters", beside::filters),
+    ("host-traffic", beside::host_traffic),
+    ("kept-frames", beside::kept_frames),
+    ("late-nic", beside::late_nic),
+    ("scaling", beside::scaling),
+    ("share", beside::share),
     ("tags", frames::tags),
     ("vlan", frames::vlan),
     ("class", frames::class),

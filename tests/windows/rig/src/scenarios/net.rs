@@ -52,7 +52,7 @@ impl Net {
 
     /// The adapters have these keywords.
     pub(super) fn plug_with(host: &dyn Host, mtu: u32, others: &[(&'static str, &str)]) -> Self {
-        Self::plug_on(host, mtu, Offloads::default(), others)
+        Self::plug_on(host, mtu, Offloads::PLAIN, others)
     }
 
     /// The NICs have these offloads, the adapters these keywords.

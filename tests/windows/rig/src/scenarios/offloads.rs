@@ -11,6 +11,7 @@ pub(super) const ALL: Offloads = Offloads {
     uso: Some(Uso { max_len: 60_000, min_segments: 2, short_last: true, tagged: true }),
     joins: true,
     checks: true,
+    merges: true,
 };
 
 /// Units divided by the NICs, and units made by them.

@@ -15,6 +15,8 @@ pub struct Offloads {
     pub joins: bool,
     /// Tells its verdict on the checksums of received frames.
     pub checks: bool,
+    /// Merges segments of TCP (RSC) until it is told not to.
+    pub merges: bool,
 }
 
 /// Segmentation of UDP, over both versions of IP.
@@ -56,13 +58,22 @@ const UDP: u8 = 17;
 const UDP_LEN: usize = 8;
 
 impl Offloads {
+    /// What every NIC does.
+    pub const PLAIN: Self = Self { uso: None, joins: false, checks: false, merges: true };
+
     /// An `NDIS_OFFLOAD` of revision 6, which is never freed; NULL where there is nothing to tell.
-    pub fn config(&self) -> Pointer {
-        let Some(uso) = self.uso else { return std::ptr::null_mut() };
+    pub fn config(&self, merging: [bool; 2]) -> Pointer {
+        if self.uso.is_none() && !self.merges {
+            return std::ptr::null_mut();
+        }
         let start = Box::leak(Box::new([0_u32; 0xD8 / 4])).as_mut_ptr().cast::<u8>();
-        let frames = ETHERNET | if uso.tagged { ETHERNET_TAG_BESIDE } else { 0 };
         unsafe {
             set_member(start, 0, Header::new(0xA7, 6, 0xD8));
+            set_member(start, 0x90, merging);
+        }
+        let Some(uso) = self.uso else { return start };
+        let frames = ETHERNET | if uso.tagged { ETHERNET_TAG_BESIDE } else { 0 };
+        unsafe {
             for ip in [0xBC, 0xC8] {
                 set_member(start, ip, frames);
                 set_member(start, ip + 4, uso.max_len);
@@ -74,6 +85,33 @@ impl Offloads {
 }
 
 impl Nic {
+    /// What `NDIS_OFFLOAD_PARAMETERS` ask for: no change, off, on.
+    pub(super) fn set_merging(&self, families: [u8; 2]) {
+        let mut merging = self.merging.lock().unwrap();
+        for (family, asked) in merging.iter_mut().zip(families) {
+            match asked {
+                0 => {}
+                1 => *family = false,
+                2 => *family = true,
+                _ => breach!("OID_TCP_OFFLOAD_PARAMETERS asks for {families:?}"),
+            }
+        }
+    }
+
+    /// Whoever asked something of it has taken that back, if it answered.
+    pub(super) fn expect_as_it_was(&self) {
+        let (before, now) =
+            ([self.offloads.lock().unwrap().merges; 2], *self.merging.lock().unwrap());
+        let answers =
+            self.powered.load(Ordering::SeqCst) && self.aborts.load(Ordering::SeqCst) == 0;
+        if answers && !self.scaling.lock().unwrap().is_empty() {
+            breach!("an unbind leaves the scaling of a NIC");
+        }
+        if answers && now != before {
+            breach!("an unbind leaves a NIC that merges {now:?}, and merged {before:?} before");
+        }
+    }
+
     /// The frames that a sent list becomes: those in it, or the segments of a unit.
     pub(super) unsafe fn divide(&self, list: *mut Nbl) -> Vec<Vec<u8>> {
         let (frames, info) = (nbl::frames(list), (*list).info[nbl::USO]);
