@@ -31,6 +31,8 @@ pub(crate) struct Upgrade {
     linked: Vec<String>,
     /// The time to confirm it, in seconds.
     confirm_within_s: u64,
+    /// The adapters have the new package, and their links; only then may anybody confirm it.
+    done: bool,
     /// The administrator has said that it works: it goes on to its end, and not back.
     confirmed: bool,
     /// The rest is for after a restart of Windows, which is not to roll it back.
@@ -90,7 +92,11 @@ pub(crate) fn upgrade(
             journals.write(machine)?;
         }
     }
-    let Err(error) = exchange(machine, &journals, say) else { return Ok(Upgraded::Now) };
+    let exchanged = match exchange(machine, &journals, say) {
+        Ok(()) => is_done(machine, &mut journals),
+        failed => failed,
+    };
+    let Err(error) = exchanged else { return Ok(Upgraded::Now) };
     say(format!("Failed: {error:#}"));
     if machine.awaits_restart()?.is_some() {
         journals.begun()?.resumes = true;
@@ -110,6 +116,11 @@ impl Journals {
     fn begun(&mut self) -> Result<&mut Upgrade> {
         self.upgrade.as_mut().context("no upgrade is under way")
     }
+}
+
+fn is_done(machine: &mut impl Machine, journals: &mut Journals) -> Result<()> {
+    journals.begun()?.done = true;
+    journals.write(machine)
 }
 
 /// Refuses what does not suit, and changes nothing.
@@ -142,8 +153,8 @@ fn begin(
         }
     }
     let (package, old) = (package.to_path_buf(), old.clone());
-    let (confirmed, resumes) = (false, false);
-    Ok(Upgrade { package, old, trust, linked, confirm_within_s, confirmed, resumes })
+    let (done, confirmed, resumes) = (false, false, false);
+    Ok(Upgrade { package, old, trust, linked, confirm_within_s, done, confirmed, resumes })
 }
 
 fn exchange(
@@ -210,6 +221,10 @@ pub(crate) fn confirm(machine: &mut impl Machine, journals: &mut Journals) -> Re
     if journals.upgrade.is_none() {
         return Ok(());
     }
+    ensure!(
+        journals.begun()?.done,
+        "the upgrade is not finished: end it by the same command, or `ndkrocev2ctl rollback`"
+    );
     // A rollback that starts in between reads the word.
     journals.begun()?.confirmed = true;
     journals.write(machine)?;

@@ -157,7 +157,7 @@ fn remove(machine: &mut Broken, order: [&str; 2]) -> anyhow::Result<()> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// In either order the first to go leaves the other whole, and the last leaves the machine as it was.
     #[test]

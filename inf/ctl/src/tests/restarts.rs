@@ -98,7 +98,7 @@ fn a_bare_machine_is_not_uninstalled() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whichever operation asks, and whatever fails then, an uninstallation after the restart leaves the machine as it was.
     #[test]

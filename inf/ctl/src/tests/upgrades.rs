@@ -13,6 +13,7 @@ use crate::plan::Request;
 use crate::run::{confirm, install, rollback, uninstall};
 use crate::simulated::{Simulated, State, static_settings};
 use crate::upgrade::{Upgraded, upgrade};
+use crate::verify::{Verify, verify};
 
 /// Another build, by a signer of its own.
 static NEWER: LazyLock<PathBuf> =
@@ -83,6 +84,35 @@ fn the_old_package_comes_back() {
     exchange(&mut machine, &NEWER).expect("upgrades");
     rollback(&mut machine, &mut silent).expect("rolls back");
     assert_as_before(&machine, &old);
+}
+
+/// Half an upgrade is none to confirm: the old INF must not go below a device that has its driver.
+#[test]
+fn half_an_upgrade_is_not_confirmed() {
+    let old = installed();
+    let mut count = broken(&old, None);
+    exchange(&mut count, &NEWER).expect("upgrades");
+    let steps = count.changes.iter().position(|name| *name == "exchange_driver").expect("there");
+    let mut machine = broken(&old, Some((steps + 1, Fault::DiesBefore)));
+    assert!(catch_unwind(AssertUnwindSafe(|| exchange(&mut machine, &NEWER))).is_err());
+    let state = machine.machine.state.clone();
+    let error = confirm(&mut machine, None).expect_err("is refused");
+    assert!(format!("{error:#}").contains("the upgrade is not finished"), "{error:#}");
+    assert_eq!(machine.machine.state.staged, state.staged);
+    rollback(&mut machine, &mut silent).expect("rolls back");
+    assert_as_before(&machine.machine, &old);
+}
+
+/// Before the confirmation both packages are in the driver store, and nothing is wrong with that.
+#[test]
+fn an_unconfirmed_upgrade_verifies() {
+    let mut machine = Simulated::new(installed());
+    exchange(&mut machine, &NEWER).expect("upgrades");
+    let asked = Verify { package: Some(NEWER.clone()), ..Verify::default() };
+    let mut lines = Vec::new();
+    verify(&mut machine, &asked, &mut |line| lines.push(line)).expect("is told");
+    let line = lines.iter().find(|line| line.contains("driver store")).expect("a check");
+    assert!(line.starts_with("passed"), "{line}");
 }
 
 /// A NIC whose cable is out stops no upgrade of the others.
