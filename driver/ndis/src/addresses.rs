@@ -87,7 +87,7 @@ impl AddressSet {
         let mixed = (high ^ low.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let first = (mixed >> 32) as usize;
         for step in 0..self.slots.len() {
-            let at = (first + step) % self.slots.len();
+            let at = (first + step) & (self.slots.len() - 1);
             let slot = self.slots[at].each_ref().map(|half| half.load(Ordering::Relaxed));
             if slot == [high, low] {
                 return Ok(at);

@@ -287,6 +287,11 @@ fn end(machine: &mut impl Machine) -> Result<Exit> {
     Ok(Exit::RestartNeeded)
 }
 
+fn end_in_part(machine: &mut impl Machine) -> Result<Exit> {
+    say("The rest is for after a restart: restart Windows, then give this command again.".into());
+    end(machine)
+}
+
 fn install(machine: &mut impl Machine, asked: &Install) -> Result<Exit> {
     let request = asked.request()?;
     if asked.dry_run {
@@ -307,11 +312,7 @@ fn install(machine: &mut impl Machine, asked: &Install) -> Result<Exit> {
                 ));
             }
         }
-        Installed::InPart => {
-            say("The rest is for after a restart: restart Windows, then give this command again."
-                .into());
-            return end(machine);
-        }
+        Installed::InPart => return end_in_part(machine),
     }
     ask_to_keep(machine, Some(&asked.name), asked.confirm_within, asked.yes)?;
     end(machine)
@@ -330,11 +331,7 @@ fn upgrade(machine: &mut impl Machine, asked: &Upgrade) -> Result<Exit> {
             say("This build is installed already; nothing has changed.".into());
             return end(machine);
         }
-        Upgraded::InPart => {
-            say("The rest is for after a restart: restart Windows, then give this command again."
-                .into());
-            return end(machine);
-        }
+        Upgraded::InPart => return end_in_part(machine),
     }
     ask_to_keep(machine, None, asked.confirm_within, asked.yes)?;
     end(machine)

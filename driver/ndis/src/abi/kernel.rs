@@ -121,8 +121,8 @@ functions! { "hal.dll":
     fn KeQueryPerformanceCounter(frequency: *mut i64) -> i64;
 }
 
-// Functions that `wdk-sys` lacks: deprecated and inline ones; and performance counters and timers, which the
-// stand-in for its headers and libraries lacks.
+// Functions that `wdk-sys` lacks: deprecated and inline ones; and performance counters, timers and shared spin locks, which
+// the stand-in for its headers and libraries lacks.
 #[link(name = "ntoskrnl.exe", kind = "raw-dylib", modifiers = "+verbatim")]
 unsafe extern "system" {
     /// Deprecated for `ExAllocatePool2`, which Server 2019 does not have.

@@ -82,10 +82,7 @@ impl Batch {
         let peek = &peek[..peeked];
         // Frames that this host has sent come back where another protocol asks for them; an answer comes from the network.
         let looped = list.NblFlags & NDIS_NBL_FLAGS_IS_LOOPBACK_PACKET != 0;
-        let receiver = adapter.receiver(peek);
-        if looped || receiver == Receiver::Nobody {
-            return false;
-        }
+        let receiver = if looped { Receiver::Nobody } else { adapter.receiver(peek) };
         let Ok(tag) = adapter.attachment().tagging().incoming(list.tag()) else { return false };
         match receiver {
             Receiver::PollCore => {
