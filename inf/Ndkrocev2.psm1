@@ -45,7 +45,7 @@ Installs an adapter on top of a NIC, and keeps it as soon as its link is up; wha
 function Install-Ndkrocev2 {
     [CmdletBinding(SupportsShouldProcess)] param(
         [Parameter(Mandatory)] [string] $Nic,
-        [ValidateSet('own', 'inherit')] [string] $Mode = 'own',
+        [ValidateSet('own', 'inherit', 'share')] [string] $Mode = 'own',
         [string] $Name = 'RoCEv2', [string] $Package, [string[]] $Address, [string[]] $Gateway, [string[]] $Dns
     )
     $Arguments = @('install', '--nic', $Nic, '--mode', $Mode, '--name', $Name, '--yes') +

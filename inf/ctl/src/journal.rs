@@ -60,7 +60,7 @@ impl Journal {
     /// The interface GUID of the NIC below, by the plan.
     pub(crate) fn nic(&self) -> Option<&str> {
         self.entries.iter().find_map(|entry| {
-            if let Step::PointAt { nic } = &entry.step { Some(nic.as_str()) } else { None }
+            if let Step::PointAt { nic, .. } = &entry.step { Some(nic.as_str()) } else { None }
         })
     }
 

@@ -34,6 +34,8 @@ pub(crate) enum Mode {
     Own,
     /// The adapter takes the NIC's place: its MAC address, and its IP settings.
     Inherit,
+    /// The adapter has the NIC's MAC address, and IP addresses of its own, beside the NIC's TCP/IP.
+    Share,
 }
 
 impl Mode {
@@ -41,7 +43,14 @@ impl Mode {
         match self {
             Self::Inherit => "0",
             Self::Own => "1",
+            Self::Share => "2",
         }
+    }
+
+    /// As the driver reads it.
+    pub(crate) fn of_keyword(keyword: Option<&str>) -> Self {
+        let mut known = [Self::Own, Self::Share].into_iter();
+        known.find(|mode| keyword == Some(mode.keyword())).unwrap_or(Self::Inherit)
     }
 }
 

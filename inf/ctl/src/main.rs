@@ -95,7 +95,7 @@ struct Install {
     /// The NIC that carries the frames, by the name of its connection
     #[arg(long)]
     nic: String,
-    /// Own: a MAC and IP address beside the NIC's. Inherit: in the NIC's place, with its settings
+    /// Own: a MAC and IP address beside the NIC's. Share: an IP address beside the NIC's. Inherit: in the NIC's place, with its settings
     #[arg(long, value_enum, default_value = "own")]
     mode: Mode,
     /// The folder with the INFs, catalogs and image [default: that of this program]
@@ -104,7 +104,7 @@ struct Install {
     /// The adapter's name among the network connections
     #[arg(long, default_value = "RoCEv2")]
     name: String,
-    /// An address of the adapter, such as 192.0.2.7/24 [default: by DHCP]
+    /// An address of the adapter, such as 192.0.2.7/24 [default: by DHCP, which Share cannot]
     #[arg(long, value_parser = address)]
     address: Vec<Address>,
     #[arg(long)]

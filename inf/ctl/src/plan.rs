@@ -25,7 +25,7 @@ pub(crate) struct Request {
     pub(crate) mode: Mode,
     pub(crate) package: PathBuf,
     pub(crate) name: String,
-    /// In Own mode.
+    /// In the modes Own and Share.
     pub(crate) settings: IpSettings,
     /// `None`: nothing rolls back by itself.
     pub(crate) confirm_within_s: Option<u64>,
@@ -72,16 +72,34 @@ pub(crate) fn plan(
         Step::CreateDevice,
         Step::InstallDriver,
         Step::Rename(request.name.clone()),
-        Step::PointAt { nic: nic.guid.clone() },
+        Step::PointAt { nic: nic.guid.clone(), mode: first_mode(request.mode) },
         Step::SeeLink,
     ]);
     match request.mode {
         Mode::Own if request.settings == IpSettings::default() => {}
         Mode::Own => steps.push(Step::SetIp(request.settings.clone())),
+        Mode::Share => steps.push(Step::SetIp(own_addresses(request)?)),
         Mode::Inherit => steps.extend(take_place(machine, &nic, request)?),
     }
     steps.extend(request.confirm_within_s.map(|within_s| Step::StartClock { within_s }));
     Ok(Plan { device: free_device(machine)?, steps, warnings })
+}
+
+/// The mode in which the link is seen: nothing of the NIC is disturbed before.
+fn first_mode(mode: Mode) -> Mode {
+    match mode {
+        Mode::Own | Mode::Inherit => Mode::Own,
+        Mode::Share => Mode::Share,
+    }
+}
+
+/// A DHCP server knows an interface by its MAC address, which is the NIC's: it would offer what the NIC has.
+fn own_addresses(request: &Request) -> Result<IpSettings> {
+    ensure!(
+        !request.settings.addresses.is_empty(),
+        "in Share mode the adapter needs an address: give it one by --address"
+    );
+    Ok(request.settings.clone())
 }
 
 /// Chosen before it is created, so that a device whose creation nobody could note is known again.

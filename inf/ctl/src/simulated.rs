@@ -217,8 +217,8 @@ impl Simulated {
             && self.state.awaits_restart.is_none()
             && self.state.protocol
             && wired.bound.contains(LOWER);
-        let inherits = running.get(LOWER_MODE).map(String::as_str) == Some(Mode::Inherit.keyword());
-        has_link.then_some((wired, if inherits { Mode::Inherit } else { Mode::Own }))
+        let mode = Mode::of_keyword(running.get(LOWER_MODE).map(String::as_str));
+        has_link.then_some((wired, mode))
     }
 
     fn check_owners(&mut self) {

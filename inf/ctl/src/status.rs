@@ -206,8 +206,7 @@ fn installation(journal: &Journal) -> Installation {
 
 fn interface(machine: &mut impl Machine, device: &str, vnic: Vnic) -> Result<Interface> {
     let lower_adapter = machine.keyword(device, LOWER_ADAPTER)?.unwrap_or_default();
-    let mode = machine.keyword(device, LOWER_MODE)?;
-    let mode = if mode.as_deref() == Some(Mode::Own.keyword()) { Mode::Own } else { Mode::Inherit };
+    let mode = Mode::of_keyword(machine.keyword(device, LOWER_MODE)?.as_deref());
     let mut nics = machine.nics()?.into_iter();
     let nic = nics.find(|nic| nic.guid.eq_ignore_ascii_case(&lower_adapter));
     let mtu = nic.as_ref().map_or(vnic.mtu, |nic| nic.mtu.min(vnic.mtu));

@@ -59,9 +59,10 @@ pub(crate) enum Step {
     CreateDevice,
     InstallDriver,
     Rename(String),
-    /// With an address of its own at first, whatever the mode: nothing of the NIC is disturbed until the link is seen.
+    /// In a mode in which nothing of the NIC is disturbed until the link is seen.
     PointAt {
         nic: String,
+        mode: Mode,
     },
     SeeLink,
     /// Changes nothing. Its undoing gives the NIC back what it has now.
@@ -98,7 +99,7 @@ impl fmt::Display for Step {
             Self::InstallDriver => write!(f, "install the device's driver"),
             Self::RegisterCounters => write!(f, "register the performance counters"),
             Self::Rename(name) => write!(f, "name the adapter {name}"),
-            Self::PointAt { nic } => write!(f, "bind the adapter to the NIC {nic}"),
+            Self::PointAt { nic, .. } => write!(f, "bind the adapter to the NIC {nic}"),
             Self::SeeLink => write!(f, "see the link come up"),
             Self::RememberIp { nic, .. } => write!(f, "remember the IP settings of {nic}"),
             Self::Unbind { nic, component } => write!(f, "unbind {component} from {nic}"),
@@ -129,7 +130,7 @@ impl Step {
             Self::RegisterCounters => machine.register_counters(&package.join(COUNTERS)),
             Self::BindLower { nic } => machine.bind(nic, LOWER),
             Self::Rename(name) => machine.rename(device, name),
-            Self::PointAt { nic } => point_at(machine, device, nic),
+            Self::PointAt { nic, mode } => point_at(machine, device, nic, *mode),
             Self::SeeLink => see_link(machine, device),
             Self::RememberIp { .. } => Ok(()),
             Self::Unbind { nic, component } => machine.unbind(nic, component),
@@ -235,9 +236,9 @@ fn has_lower(machine: &mut impl Machine, nic: &str) -> Result<bool> {
 }
 
 /// The adapter reads its keywords when it starts; then the protocol is offered the NIC afresh.
-fn point_at(machine: &mut impl Machine, device: &str, nic: &str) -> Result<()> {
+fn point_at(machine: &mut impl Machine, device: &str, nic: &str, mode: Mode) -> Result<()> {
     machine.set_keyword(device, LOWER_ADAPTER, nic)?;
-    set_mode(machine, device, Mode::Own)?;
+    set_mode(machine, device, mode)?;
     machine.unbind(nic, LOWER)?;
     machine.bind(nic, LOWER)
 }

@@ -17,7 +17,9 @@ use proptest::prelude::*;
 
 use crate::faulty::{At, Fault, Faulty};
 use crate::journal::Journals;
-use crate::machine::{COUNTERS, IMAGE, Inf, IpSettings, LOWER, Machine, Mode, Store, TCPIP};
+use crate::machine::{
+    COUNTERS, IMAGE, Inf, IpSettings, LOWER, LOWER_MODE, Machine, Mode, Store, TCPIP,
+};
 use crate::plan::Request;
 use crate::run::{Installed, confirm, install, rollback, uninstall};
 use crate::simulated::{Simulated, State, static_settings};
@@ -81,9 +83,10 @@ fn any_state() -> impl Strategy<Value = State> {
 }
 
 fn any_request() -> impl Strategy<Value = Request> {
-    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(own, address, confirm)| {
-        let mut request = request(if own { Mode::Own } else { Mode::Inherit });
-        if own && address {
+    let modes = prop_oneof![Just(Mode::Own), Just(Mode::Inherit), Just(Mode::Share)];
+    (modes, any::<bool>(), any::<bool>()).prop_map(|(mode, address, confirm)| {
+        let mut request = request(mode);
+        if mode == Mode::Share || mode == Mode::Own && address {
             request.settings = static_settings();
         }
         request.confirm_within_s = confirm.then_some(300);
@@ -240,6 +243,20 @@ fn the_settings_move_and_come_back() {
     assert_as_before(&machine, &before);
 }
 
+/// An adapter that shares its NIC's MAC address does so from the first, and the NIC keeps its TCP/IP.
+#[test]
+fn a_shared_address_leaves_the_nic_alone() {
+    let mut machine = Simulated::new(State::sample(static_settings()));
+    let bound = machine.state.nics[0].bound.clone();
+    let request = Request { settings: static_settings(), ..request(Mode::Share) };
+    install(&mut machine, &request, &mut silent).expect("installs");
+    let device = &machine.state.devices[DEVICE];
+    assert_eq!(device.running[LOWER_MODE], "2");
+    assert_eq!(device.settings, static_settings());
+    let nic = &machine.state.nics[0];
+    assert!(nic.bound.is_superset(&bound) && nic.settings == static_settings());
+}
+
 /// A confirmed installation does not roll back, even where the clock could not be stopped in time.
 #[test]
 fn a_confirmed_installation_stays() {
@@ -272,7 +289,7 @@ fn a_lost_journal_does_not_stop_the_removal() {
 #[test]
 fn what_does_not_suit_is_refused() {
     type Spoil = fn(&mut State, &mut Request);
-    let cases: [(&str, Spoil); 7] = [
+    let cases: [(&str, Spoil); 8] = [
         ("administrator", |state, _| state.host.elevated = false),
         ("17763", |state, _| state.host.build = 14393),
         ("there is no network adapter", |_, request| request.nic = "Nowhere".into()),
@@ -282,6 +299,7 @@ fn what_does_not_suit_is_refused() {
             state.nics[0].bound.insert("vms_pp".into());
         }),
         ("lacks", |_, request| request.package = "nowhere".into()),
+        ("--address", |_, request| request.mode = Mode::Share),
     ];
     for (words, spoil) in cases {
         let (mut state, mut request) = (State::sample(static_settings()), request(Mode::Own));

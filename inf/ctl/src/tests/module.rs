@@ -1,6 +1,6 @@
 //! The module of PowerShell: each command that it gives is one that the program takes. Nobody runs PowerShell here.
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, Parser, ValueEnum};
 
 use crate::Cli;
 
@@ -35,6 +35,20 @@ fn the_module_speaks_to_the_program() {
         MODULE.lines().find_map(|line| line.strip_prefix("Export-ModuleMember -Function "));
     let exported: Vec<_> = exported.expect("names").split(", ").collect();
     assert_eq!(told, exported);
+}
+
+/// The modes that the function for an installation offers are the program's.
+#[test]
+fn the_modes_are_the_programs() {
+    let offered = MODULE.lines().find_map(|line| line.split_once("ValidateSet(")).expect("a set");
+    let offered = quoted(offered.1.split_once(')').expect("its end").0);
+    let known = crate::machine::Mode::value_variants();
+    let mut known: Vec<_> = known.iter().filter_map(clap::ValueEnum::to_possible_value).collect();
+    known.sort_by_key(|mode| offered.iter().position(|one| *one == mode.get_name()));
+    assert_eq!(
+        known.iter().map(clap::builder::PossibleValue::get_name).collect::<Vec<_>>(),
+        offered
+    );
 }
 
 /// As the function for an installation gives it.

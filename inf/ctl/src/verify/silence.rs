@@ -27,9 +27,9 @@ const OTHERS: &str = "the switch's port may take one MAC address alone, or authe
 /// What mends it, if the counters tell; the adapter and its peers may be at fault in other ways.
 pub(super) fn mends(machine: &mut impl Machine, scope: &Scope<'_>) -> Result<Option<String>> {
     let Some(vnic) = machine.vnic(scope.device)? else { return Ok(None) };
-    let mode = machine.keyword(scope.device, LOWER_MODE)?;
+    let mode = Mode::of_keyword(machine.keyword(scope.device, LOWER_MODE)?.as_deref());
     let Traffic { sent, received_own, received_group } = vnic.traffic;
-    if mode.as_deref() != Some(Mode::Own.keyword()) || sent == 0 || received_own > 0 {
+    if mode != Mode::Own || sent == 0 || received_own > 0 {
         return Ok(None);
     }
     if received_group == 0 {
@@ -41,6 +41,6 @@ pub(super) fn mends(machine: &mut impl Machine, scope: &Scope<'_>) -> Result<Opt
     let known = HOSTS.iter().find(|(word, _)| model.contains(word));
     let word = known.map_or(OTHERS, |(_, word)| word);
     Ok(Some(format!(
-        "it sent {sent} packets, and of {received_group} that came none was for its own MAC address. {word}; or install with --mode inherit"
+        "it sent {sent} packets, and of {received_group} that came none was for its own MAC address. {word}; or install with --mode share"
     )))
 }
