@@ -1182,6 +1182,19 @@ list! {
     CallbackIsNoEntry "driver/src/cq/shared.rs":
         "called || self.calling.is_inside()" => "called",
         "a CQ goes after the notification that is being made";
+    ArmTellsOfWhatWasTaken "driver/src/cq/shared.rs":
+        "let waits = self.taken.load(Ordering::Relaxed) == added;" => "let waits = false;",
+        "an arm of a CQ from which all was taken waits for what comes next";
+    PolledCqIsNotNotified "driver/src/cq/core.rs":
+        "if !cq.failed && cq.object.shared.arm.waits_for_next(cq.added) {" => "if !cq.failed && cq.fill() == 0 {",
+        "what comes after an arm is notified, polled or not";
+    TakenCountsForModeration "driver/src/cq/core.rs":
+        "(cq.unnotified, cq.unnotified_since) = (0, None);
+            return None;" => "return None;",
+        "moderation counts nothing that was taken before the arm";
+    ArmKnowsNotWhatWasTaken "driver/src/cq/shared.rs":
+        "self.taken.store(taken, Ordering::Relaxed);" => "",
+        "an arm waits for what comes after the last that was taken";
     OldRingIsLeftEarly "driver/src/cq/shared.rs":
         "let count = self.ring.slots().min(max - taken);" =>
         "let count = if ends { 0 } else { self.ring.slots().min(max - taken) };",

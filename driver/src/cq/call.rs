@@ -52,15 +52,16 @@ entry! {
     /// [`NDK_FN_ARM_CQ`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_arm_cq).
     /// IRQL <= DISPATCH_LEVEL. The notification always comes from the core, never from inside.
     fn ndk_arm_cq(cq: &CqObject, kind: ULONG) {
-        // Entered, so that the CQ is not freed under this call by a notification that closes it.
-        let entered = cq.shared.results.enter();
-        if cq.shared.arm.arm(kind) {
+        // Inside, so that the CQ is not freed under this call by a notification that closes it. The results are not entered: the
+        // notification may come, and take them, before this call is over.
+        cq.shared.inside.fetch_add(1, Ordering::Relaxed);
+        if cq.shared.arm.arm(kind, cq.shared.taken.load(Ordering::Relaxed)) {
             cq.base.shard.ring(&cq.shared.bell, &cq.shared.doorbell, 0);
         }
         if cq.shared.polls.end() {
             cq.base.shard.platform.stop_polling(cq.shared.bell.core());
         }
-        drop(entered);
+        cq.shared.inside.fetch_sub(1, Ordering::Release);
         Ok(())
     }
 }
@@ -103,11 +104,11 @@ entry! {
         if interval == MAXULONG && count > cq.shared.depth.load(Ordering::Acquire) {
             return Err(STATUS_INVALID_PARAMETER_MIX);
         }
-        // Entered, so that the CQ is not freed under this call by a notification that closes it.
-        let entered = cq.shared.moderating.enter().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
+        // As in `ndk_arm_cq`: the notification that this call lets go may make the next such call.
+        cq.shared.inside.fetch_add(1, Ordering::Relaxed);
         cq.shared.moderation.store(pack(interval, count), Ordering::Release);
         cq.base.shard.ring(&cq.shared.bell, &cq.shared.doorbell, 0);
-        drop(entered);
+        cq.shared.inside.fetch_sub(1, Ordering::Release);
         Ok(STATUS_SUCCESS)
     }
 }

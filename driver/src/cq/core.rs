@@ -355,6 +355,10 @@ impl Cqs {
         if !cq.object.shared.arm.is_due() || cq.object.base.is_closing() {
             return None;
         }
+        if !cq.failed && cq.object.shared.arm.waits_for_next(cq.added) {
+            (cq.unnotified, cq.unnotified_since) = (0, None);
+            return None;
+        }
         match cq.moderate(now) {
             Moderation::Notify => {}
             Moderation::Until(until) => {
@@ -402,9 +406,9 @@ pub(crate) fn create(cx: &mut Cx, adapter: ObjectId, what: &CreateCq) -> Context
             taken: AtomicU32::new(0),
             depth: AtomicU32::new(depth),
             moderation: AtomicU64::new(0),
-            moderating: Exclusive::new(()),
             calling: Calling::default(),
             arm: Arm::default(),
+            inside: AtomicU32::new(0),
             bell,
             doorbell: Doorbell::default(),
         };

@@ -36,10 +36,10 @@ pub(crate) struct CqShared {
     pub(crate) depth: AtomicU32,
     /// Interval and count; see [`moderate`].
     pub(crate) moderation: AtomicU64,
-    /// Entered while moderation is changed.
-    pub(crate) moderating: Exclusive<()>,
     pub(crate) calling: Calling,
     pub(crate) arm: Arm,
+    /// Calls that lead to a notification, and are not over: those that arm or change the moderation.
+    pub(crate) inside: AtomicU32,
     pub(crate) bell: Bell,
     pub(crate) doorbell: Doorbell,
 }
@@ -47,7 +47,7 @@ pub(crate) struct CqShared {
 impl CqShared {
     /// Whether a call is inside that touches the CQ after the core may have seen it, or its notification.
     pub(crate) fn is_entered(&self) -> bool {
-        let called = self.results.is_entered() || self.moderating.is_entered();
+        let called = self.results.is_entered() || self.inside.load(Ordering::Acquire) > 0;
         called || self.calling.is_inside()
     }
 }
@@ -171,6 +171,8 @@ pub(crate) struct Arm {
     armed: AtomicU8,
     /// The kinds of completions that were added since the last notification.
     pending: AtomicU8,
+    /// Entries that the consumer had taken when it armed.
+    taken: AtomicU32,
 }
 
 /// A completion was added.
@@ -185,16 +187,17 @@ const ARM_SOLICITED: u8 = 2;
 const ARM_ANY: u8 = 3;
 
 impl Arm {
-    /// Arms, never weaker than before. True: the core has to look.
-    pub(super) fn arm(&self, kind: ULONG) -> bool {
+    /// Arms, never weaker than before, after so many entries were taken. True: the core has to look.
+    pub(super) fn arm(&self, kind: ULONG, taken: u32) -> bool {
         let strength = match kind {
             NDK_CQ_NOTIFY_ERRORS => ARM_ERRORS,
             NDK_CQ_NOTIFY_SOLICITED => ARM_SOLICITED,
             // Any other number of a consumer asks for all notifications.
             _ => ARM_ANY,
         };
-        // Release: a thread that sees the arm also sees that its call is inside the CQ (`Exclusive`), and
-        // does not free the CQ under it.
+        self.taken.store(taken, Ordering::Relaxed);
+        // Release: a thread that sees the arm also sees what was taken before, and that its call is inside the CQ
+        // (`CqShared::inside`), and does not free the CQ under it.
         self.armed.fetch_max(strength, Ordering::Release);
         fence(Ordering::SeqCst);
         satisfied(strength, self.pending.load(Ordering::Relaxed))
@@ -210,6 +213,19 @@ impl Arm {
     /// Whether a notification is due.
     pub(crate) fn is_due(&self) -> bool {
         satisfied(self.armed.load(Ordering::Acquire), self.pending.load(Ordering::Acquire))
+    }
+
+    /// Whether an arm of a CQ from which all was taken waits for what comes next. The core alone asks, as it alone adds, and
+    /// only of an arm that is due; `added` entries were added ever.
+    ///
+    /// A completion after the arm is told of even where the consumer has taken it since (ndkpi, Completion Handling Requirements:
+    /// The Rules for Notification Callbacks).
+    pub(crate) fn waits_for_next(&self, added: u32) -> bool {
+        let waits = self.taken.load(Ordering::Relaxed) == added;
+        if waits {
+            self.pending.store(0, Ordering::Relaxed);
+        }
+        waits
     }
 
     /// Disarms if a notification is due; the caller then makes it.
@@ -255,8 +271,8 @@ mod tests {
         for first in 0..kinds.len() {
             for second in 0..kinds.len() {
                 let arm = Arm::default();
-                arm.arm(kinds[first]);
-                arm.arm(kinds[second]);
+                arm.arm(kinds[first], 0);
+                arm.arm(kinds[second], 0);
                 assert_eq!(usize::from(arm.armed.load(Ordering::Relaxed)), first.max(second) + 1);
             }
         }
@@ -270,7 +286,7 @@ mod tests {
         for (weakest, news) in news.into_iter().enumerate() {
             for (strength, kind) in kinds.into_iter().enumerate() {
                 let arm = Arm::default();
-                assert!(!arm.arm(kind));
+                assert!(!arm.arm(kind, 0));
                 assert_eq!(arm.add(news), strength >= weakest, "{strength} hears {weakest}");
             }
         }
@@ -280,10 +296,10 @@ mod tests {
     fn a_completion_before_the_arm_notifies_at_once_and_only_once() {
         let arm = Arm::default();
         assert!(!arm.add(PENDING_ANY));
-        assert!(arm.arm(NDK_CQ_NOTIFY_ANY));
+        assert!(arm.arm(NDK_CQ_NOTIFY_ANY, 0));
         assert!(arm.take());
         assert!(!arm.take());
-        assert!(!arm.arm(NDK_CQ_NOTIFY_ANY));
+        assert!(!arm.arm(NDK_CQ_NOTIFY_ANY, 1));
         assert!(arm.add(PENDING_ANY));
     }
 
@@ -361,7 +377,7 @@ mod tests {
     #[test]
     fn a_plain_completion_does_not_satisfy_a_solicited_arm() {
         let arm = Arm::default();
-        arm.arm(NDK_CQ_NOTIFY_SOLICITED);
+        arm.arm(NDK_CQ_NOTIFY_SOLICITED, 0);
         assert!(!arm.add(PENDING_ANY));
         assert!(arm.add(PENDING_ANY | PENDING_SOLICITED));
     }
@@ -381,7 +397,7 @@ mod loom_model {
         loom::model(|| {
             let arm = Arc::new(Arm::default());
             let consumer = Arc::clone(&arm);
-            let rings = loom::thread::spawn(move || consumer.arm(NDK_CQ_NOTIFY_ANY));
+            let rings = loom::thread::spawn(move || consumer.arm(NDK_CQ_NOTIFY_ANY, 0));
             let mut notified = 0;
             for _ in 0..2 {
                 if arm.add(PENDING_ANY) && arm.take() {
@@ -400,18 +416,18 @@ mod loom_model {
     #[test]
     fn a_notification_sees_the_call_that_armed() {
         loom::model(|| {
-            let cq = Arc::new((Arm::default(), AtomicBool::new(false), UnsafeCell::new(())));
+            let cq = Arc::new((Arm::default(), AtomicU32::new(0), UnsafeCell::new(())));
             let consumer = Arc::clone(&cq);
             let call = loom::thread::spawn(move || {
-                let (arm, entered, object) = &*consumer;
-                entered.swap(true, Ordering::Acquire);
-                arm.arm(NDK_CQ_NOTIFY_ANY);
+                let (arm, inside, object) = &*consumer;
+                inside.fetch_add(1, Ordering::Relaxed);
+                arm.arm(NDK_CQ_NOTIFY_ANY, 0);
                 object.with(|_| ());
-                entered.store(false, Ordering::Release);
+                inside.fetch_sub(1, Ordering::Release);
             });
-            let (arm, entered, object) = &*cq;
+            let (arm, inside, object) = &*cq;
             arm.add(PENDING_ANY);
-            if arm.take() && !entered.load(Ordering::Acquire) {
+            if arm.take() && inside.load(Ordering::Acquire) == 0 {
                 object.with_mut(|_| ());
             }
             call.join().unwrap();
@@ -462,7 +478,7 @@ mod loom_model {
                     if taken == 2 {
                         break;
                     }
-                    if arm.arm(NDK_CQ_NOTIFY_ANY) {
+                    if arm.arm(NDK_CQ_NOTIFY_ANY, taken) {
                         doorbell.ring();
                     }
                     notified.wait();
@@ -471,20 +487,20 @@ mod loom_model {
                 doorbell.ring();
             });
             let (arm, done, doorbell, notified) = &*cq;
-            let notify = || {
-                if arm.take() {
+            let notify = |added| {
+                if arm.is_due() && !arm.waits_for_next(added) && arm.take() {
                     notified.ring();
                 }
             };
             for bytes in 0..2 {
                 ring.push(tests::entry(bytes)).unwrap();
                 if arm.add(PENDING_ANY) {
-                    notify();
+                    notify(bytes + 1);
                 }
             }
             while !done.load(Ordering::Relaxed) {
                 doorbell.wait();
-                notify();
+                notify(2);
             }
             consumer.join().unwrap();
         });

@@ -24,10 +24,12 @@ use crate::srq::request::{CreateSrq, ModifySrq};
 use crate::srq::shared::SrqObject;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::task::Wake;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use core::ptr::{null, null_mut};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use core::task::Waker;
 use netadapter_glue::memory::{self, MemoryConfig, MemoryEdge};
 use netadapter_glue::{Edge, EdgeError, Link, Received, Slot};
@@ -101,6 +103,19 @@ fn create_pd(cx: &mut Cx, objects: &mut Objects, adapter: ObjectId) -> ObjectId 
     unsafe { PdObject::from_ndk(pd.get().cast()) }.base.id
 }
 
+/// The success of a SEND.
+fn completion() -> Cqe {
+    Cqe {
+        status: STATUS_SUCCESS,
+        bytes: 0,
+        qp_context: no_context(),
+        request_context: no_context(),
+        operation: NdkOperationTypeSend,
+        token: 0,
+        error_code: 0,
+    }
+}
+
 /// Goal: an overrun of a CQ is reported once, however many completions follow.
 #[test]
 fn an_overrun_is_told_once() {
@@ -110,15 +125,7 @@ fn an_overrun_is_told_once() {
     let adapter = open(cx, objects);
     let (_, cq) = create_cq(cx, adapter);
     let cq = cx.lifetimes.place(cq).and_then(Place::cq).unwrap();
-    let cqe = Cqe {
-        status: STATUS_SUCCESS,
-        bytes: 0,
-        qp_context: no_context(),
-        request_context: no_context(),
-        operation: NdkOperationTypeSend,
-        token: 0,
-        error_code: 0,
-    };
+    let cqe = completion();
     let Lane { now, shard, cqs, .. } = cx.lane(0);
     let mut push = |most| {
         let mut entries = core::iter::repeat_n((PENDING_ANY, cqe), 2);
@@ -132,6 +139,88 @@ fn an_overrun_is_told_once() {
     let entries = core::iter::repeat_n((PENDING_ANY, cqe), 2);
     assert!(cqs.push(*now, cq.key, 2, entries), "no more than once");
     assert_eq!(*told.lock().unwrap(), ["CqOverrun { depth: 2 }"]);
+}
+
+/// Takes a turn when it is woken, before the call returns that wakes it: no core is faster.
+#[derive(Default)]
+struct AtOnce(Mutex<Option<PollCore>>);
+
+impl Wake for AtOnce {
+    fn wake(self: Arc<Self>) {
+        if let Ok(mut core) = self.0.try_lock()
+            && let Some(core) = core.as_mut()
+        {
+            core.poll(Instant::from_nanos(1));
+        }
+    }
+}
+
+/// A CQ whose notification takes one result, and how many were there.
+#[derive(Default)]
+struct Taker {
+    cq: AtomicPtr<NDK_CQ>,
+    taken: AtomicU32,
+}
+
+unsafe extern "system" fn take(taker: PVOID, _: NTSTATUS) {
+    // SAFETY: what the CQ was created with.
+    let taker = unsafe { &*taker.cast::<Taker>() };
+    let (cq, mut result) = (taker.cq.load(Ordering::Relaxed), NDK_RESULT::EMPTY);
+    // SAFETY: the CQ of this notification, and room for one result.
+    let taken = unsafe { (cq::call::DISPATCH.NdkGetCqResults)(cq, &raw mut result, 1) };
+    taker.taken.fetch_add(taken, Ordering::Relaxed);
+}
+
+/// Goal: a notification finds the completion that it tells of, even where it comes before the call is over that lets it go: one that
+/// arms, or one that ends its moderation.
+#[test]
+fn a_notification_finds_what_it_tells_of() {
+    let (edge, _other) = memory::pair(MemoryConfig::default());
+    let (platform, config) = (Box::new(Watch(Arc::default())), ProviderConfig::new(Vec::new()));
+    let at_once = Arc::new(AtOnce::default());
+    let waker = Waker::from(Arc::clone(&at_once));
+    let mut core = PollCore::new(Box::new(edge), platform, config, [0; 32], &waker);
+    let Desk { cx, objects, .. } = desk(&mut core);
+    let adapter = open(cx, objects);
+    let taker = Taker::default();
+    let context = Context::new((&raw const taker).cast_mut().cast());
+    let what = CreateCq { core: 0, depth: 2, notification: take, context };
+    let cq = cq::core::create(cx, adapter, &what).get().cast::<NDK_CQ>();
+    taker.cq.store(cq, Ordering::Relaxed);
+    // SAFETY: a CQ that was just created.
+    let id = unsafe { CqObject::from_ndk(cq) }.base.id;
+    let key = cx.lifetimes.place(id).and_then(Place::cq).unwrap().key;
+    let calls: [&[unsafe fn(*mut NDK_CQ)]; 2] = [&[arm], &[wait_for_two, arm, wait_for_none]];
+    for (round, calls) in (1..).zip(calls) {
+        let Lane { now, cqs, .. } = desk(&mut core).cx.lane(0);
+        assert!(cqs.push(*now, key, 1, core::iter::once((PENDING_ANY, completion()))));
+        cqs.tell();
+        for call in calls {
+            core.announce_sleep(true);
+            *at_once.0.lock().unwrap() = Some(core);
+            // SAFETY: the CQ is not closed.
+            unsafe { call(cq) };
+            core = at_once.0.lock().unwrap().take().unwrap();
+        }
+        assert_eq!(taker.taken.load(Ordering::Relaxed), round);
+    }
+}
+
+unsafe fn arm(cq: *mut NDK_CQ) {
+    // SAFETY: the caller's promise.
+    unsafe { (cq::call::DISPATCH.NdkArmCq)(cq, NDK_CQ_NOTIFY_ANY) };
+}
+
+unsafe fn wait_for_two(cq: *mut NDK_CQ) {
+    // SAFETY: the caller's promise.
+    let status = unsafe { (cq::call::DISPATCH.NdkControlCqInterruptModeration)(cq, MAXULONG, 2) };
+    assert_eq!(status, STATUS_SUCCESS);
+}
+
+unsafe fn wait_for_none(cq: *mut NDK_CQ) {
+    // SAFETY: the caller's promise.
+    let status = unsafe { (cq::call::DISPATCH.NdkControlCqInterruptModeration)(cq, 0, 0) };
+    assert_eq!(status, STATUS_SUCCESS);
 }
 
 /// Goal: the trace has faults, and no request that its consumer cancels.

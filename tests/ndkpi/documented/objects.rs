@@ -70,7 +70,6 @@ pub(super) const CQ: &[Function] = &[
             inline(STATUS_NOT_SUPPORTED)
                 .never("reserved for adapters without the flag CQ_INTERRUPT_MODERATION_SUPPORTED"),
             inline(STATUS_INVALID_PARAMETER_MIX),
-            inline(STATUS_INVALID_DEVICE_REQUEST).ours("another thread makes this call"),
         ],
     )
     .checked(),

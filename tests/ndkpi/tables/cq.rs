@@ -12,10 +12,13 @@ crate::tests! {
     a_resize_meets_a_poll
     moderation_by_count_waits_for_the_count
     moderation_by_time_waits_for_the_time
+    moderation_counts_nothing_that_was_taken_before
     moderation_that_nothing_ends_is_refused
     an_overrun_is_told_whatever_the_moderation
     a_resize_below_the_count_ends_a_wait_that_nothing_would
     arming_inside_the_callback_misses_nothing_and_overlaps_nothing
+    an_arm_tells_of_nothing_that_was_taken
+    an_arm_tells_of_what_came_and_was_taken_since
     a_failed_completion_satisfies_a_solicited_arm
     no_array_takes_nothing
 }
@@ -256,6 +259,59 @@ fn arming_inside_the_callback_misses_nothing_and_overlaps_nothing() {
         wait(|then| qp.close(then));
         wait(|then| raw.close(then));
     }
+}
+
+fn an_arm_tells_of_nothing_that_was_taken() {
+    let net = Net::new();
+    let side = net.side(0);
+    let adapter = &net.adapters[0];
+    let cq = adapter.create_cq(8).unwrap();
+    let qp = dead_qp(&side, &cq);
+    fill(&qp, &side, 0..2, adapter);
+    assert_eq!(contexts(&cq, 9), [0, 1]);
+    cq.arm(Arm::Any);
+    turn(adapter);
+    turn(adapter);
+    assert_eq!(cq.notifications(), 0, "there is no completion");
+    fill(&qp, &side, 2..3, adapter);
+    assert!(cq.wait_notification(0, PATIENCE).unwrap());
+    assert_eq!(contexts(&cq, 9), [2]);
+}
+
+/// A consumer that polls although it has armed may still count on its notification.
+fn an_arm_tells_of_what_came_and_was_taken_since() {
+    let net = Net::new();
+    let side = net.side(0);
+    let adapter = &net.adapters[0];
+    let cq = adapter.create_cq(8).unwrap();
+    let qp = dead_qp(&side, &cq);
+    cq.moderate(MAXULONG, 3).unwrap();
+    cq.arm(Arm::Any);
+    fill(&qp, &side, 0..2, adapter);
+    assert_eq!(contexts(&cq, 9), [0, 1]);
+    cq.moderate(0, 0).unwrap();
+    assert!(cq.wait_notification(0, PATIENCE).unwrap());
+    assert_eq!(contexts(&cq, 9), []);
+}
+
+/// What was taken before the arm is no part of the count that the arm waits for.
+fn moderation_counts_nothing_that_was_taken_before() {
+    let net = Net::new();
+    let side = net.side(0);
+    let adapter = &net.adapters[0];
+    let cq = adapter.create_cq(8).unwrap();
+    let qp = dead_qp(&side, &cq);
+    cq.moderate(MAXULONG, 2).unwrap();
+    fill(&qp, &side, 0..1, adapter);
+    assert_eq!(contexts(&cq, 9), [0]);
+    cq.arm(Arm::Any);
+    turn(adapter);
+    fill(&qp, &side, 1..2, adapter);
+    turn(adapter);
+    assert_eq!(cq.notifications(), 0);
+    fill(&qp, &side, 2..3, adapter);
+    assert!(cq.wait_notification(0, PATIENCE).unwrap());
+    assert_eq!(contexts(&cq, 9), [1, 2]);
 }
 
 fn a_failed_completion_satisfies_a_solicited_arm() {
