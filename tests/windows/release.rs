@@ -70,8 +70,13 @@ impl Unpacked {
 }
 
 fn make(root: &Path, arch: Arch, out: &Path) -> Option<Release> {
+    make_of(root, arch, None, out)
+}
+
+/// With an image that was built elsewhere, or the one that is built here.
+fn make_of(root: &Path, arch: Arch, image: Option<PathBuf>, out: &Path) -> Option<Release> {
     let (root, out) = (root.to_owned(), out.to_owned());
-    match release::release(&Request { root, arch, out, certificate: None, password: None }) {
+    match release::release(&Request { root, arch, image, out, certificate: None, password: None }) {
         Err(error) if error.is::<sign::Missing>() => {
             skip(&format!("the release for {arch:?}: {error}"));
             None
@@ -133,6 +138,27 @@ fn it_is_complete() {
             println!("{} bytes: {name}", bytes.len());
         }
     }
+}
+
+/// Goal: an image that was built elsewhere, as by Microsoft's linker, is packed as the one of this build, with its symbols.
+#[test]
+fn another_image_is_packed() {
+    let Some(made) =
+        Unpacked::all().find(|made| made.release.files.contains_key(release::tool::NAME))
+    else {
+        return;
+    };
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("release-given");
+    fs::create_dir_all(&folder).expect("a folder");
+    // Signed already: it is signed anew. No symbols of it are those of this build.
+    let image = folder.join(IMAGE);
+    fs::write(&image, &made.release.files[IMAGE]).expect("a file");
+    fs::write(folder.join("ndkrocev2.pdb"), "symbols").expect("a file");
+    let packed = make_of(Path::new(ROOT), Arch::X86_64, Some(image), &folder.join("out"));
+    let packed = packed.expect("it has been made before");
+    let hashes = |bytes: &[u8]| Hashes::of_image(bytes).expect("an image").sha256;
+    assert_eq!(hashes(&packed.files[IMAGE]), hashes(&made.release.files[IMAGE]));
+    assert_eq!(packed.files["ndkrocev2.pdb"], b"symbols");
 }
 
 /// Goal: the image is signed, also page by page; it is still an image whose checksum is right; and a changed one does

@@ -94,6 +94,8 @@ pub struct Request {
     pub root: PathBuf,
     /// For which processor.
     pub arch: Arch,
+    /// An image that was built elsewhere, with its symbols beside it; none for one that is built here.
+    pub image: Option<PathBuf>,
     /// The folder that gets the zip.
     pub out: PathBuf,
     /// The signer; none for a certificate of its own.
@@ -119,7 +121,10 @@ pub fn release(request: &Request) -> Result<Release> {
     let origin = Origin::read(root)?;
     let work = tempfile::tempdir().context("a folder for files in the making")?;
     let signer = signer(request, work.path())?;
-    let image = build(root, request.arch)?;
+    let image = match &request.image {
+        Some(image) => image.clone(),
+        None => build(root, request.arch)?,
+    };
     let mut files = Files::new();
     for name in DOCUMENTS {
         let bytes = fs::read(root.join(name)).with_context(|| name.to_owned())?;

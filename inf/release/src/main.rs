@@ -15,6 +15,9 @@ struct Arguments {
     /// The processor of the Windows machine
     #[arg(long, value_enum, default_value = "x86_64")]
     arch: Arch,
+    /// An image that was built elsewhere, by Microsoft's linker for example, with its symbols (.pdb) beside it
+    #[arg(long, value_name = "SYS")]
+    image: Option<PathBuf>,
     /// The folder that gets the zip
     #[arg(long, default_value = "target/release-zip")]
     out: PathBuf,
@@ -47,6 +50,7 @@ fn run(arguments: Arguments) -> Result<()> {
     let made = release::release(&Request {
         root: ROOT.into(),
         arch: arguments.arch,
+        image: arguments.image,
         out: arguments.out,
         certificate: arguments.certificate,
         password: arguments.password_file,
