@@ -11,6 +11,8 @@ pub(crate) enum Exit {
     RestartNeeded,
     /// Nothing was changed, since Windows is to be restarted first.
     RestartFirst,
+    /// This machine cannot show what was asked for, so nothing is shown.
+    Skipped,
 }
 
 impl Exit {
@@ -22,6 +24,8 @@ impl Exit {
             Self::Failed => 1,
             Self::RestartNeeded => 3010,
             Self::RestartFirst => 350,
+            // As the release, where this machine lacks something.
+            Self::Skipped => 77,
         }
     }
 

@@ -4,7 +4,7 @@
 //! scheduled task rolls back at the start; another `first-flight` then says in which stage it stopped.
 
 mod record;
-mod rping;
+pub(crate) mod rping;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use record::{Ended, Flown, Outcome, Record, Stage};
 /// The rules of Driver Verifier: the standard ones, and those of NDIS.
 const VERIFIER_FLAGS: &str = "0x2209BB";
 /// The driver's events, by the provider's GUID, which follows from its name.
-const EVENTS: &str = "{D3672438-BEDD-5BC3-1F33-58F3D06A6FCB}";
+pub(crate) const EVENTS: &str = "{D3672438-BEDD-5BC3-1F33-58F3D06A6FCB}";
 const TRACE: &str = "ndkrocev2-flight";
 /// Long enough for all stages.
 const FLIGHT_S: u64 = 3600;
@@ -209,12 +209,27 @@ fn go(
             let vnic = vnic(machine, device)?;
             Ok(Verdict::Passed(format!("{} Mb/s, MTU {}", vnic.speed_bps / 1_000_000, vnic.mtu)))
         }
-        Stage::RpingToItself => rping::run(machine, asked, device, asked.address.map(|own| own.ip)),
-        Stage::TwoMachines => rping::run(machine, asked, device, asked.peer),
+        Stage::RpingToItself => ping(machine, asked, device, asked.address.map(|own| own.ip)),
+        Stage::TwoMachines => ping(machine, asked, device, asked.peer),
         Stage::Smb => {
             smb_copy(machine, &Verify { share: asked.share.clone(), ..Verify::default() })
         }
     }
+}
+
+/// `server` is this machine's own address, or the peer's.
+fn ping(
+    machine: &mut impl Machine,
+    asked: &FirstFlight,
+    device: &str,
+    server: Option<IpAddr>,
+) -> Result<Verdict> {
+    let Some(own) = asked.address.map(|address| address.ip) else {
+        return Ok(Verdict::Skipped("--address is missing"));
+    };
+    let Some(ip) = server else { return Ok(Verdict::Skipped("--peer is missing")) };
+    let index = vnic(machine, device)?.index;
+    rping::run(machine, own, index, rping::End { ip, index: (ip == own).then_some(index) })
 }
 
 /// Before it is trusted, the image's hash is looked for in the catalogs; whether Windows would load it shows later.
@@ -236,7 +251,7 @@ fn signed(machine: &mut impl Machine, request: &Request) -> Result<Verdict> {
 const UNLOAD_S: u64 = 10;
 
 /// A service's end is told by exit codes of `sc`, which are errors of Windows.
-fn load_and_unload(machine: &mut impl Machine) -> Result<Verdict> {
+pub(crate) fn load_and_unload(machine: &mut impl Machine) -> Result<Verdict> {
     let start = machine.ask("sc.exe", &["start", SERVICE])?;
     // 1056: binding the protocol has started it already.
     ensure!([0, 1056].contains(&start.code), "start: {}: {}", start.code, start.text);
@@ -261,7 +276,7 @@ fn unloaded(machine: &mut impl Machine) -> Result<Verdict> {
     bail!("the service still runs {UNLOAD_S} s after it was stopped")
 }
 
-fn device_without_nic(machine: &mut impl Machine, device: &str) -> Result<Verdict> {
+pub(crate) fn device_without_nic(machine: &mut impl Machine, device: &str) -> Result<Verdict> {
     let problem = machine.problem(device)?;
     ensure!(problem == 0, "problem code {problem}: {}", crate::status::meaning(problem));
     let vnic = vnic(machine, device)?;
@@ -269,7 +284,7 @@ fn device_without_nic(machine: &mut impl Machine, device: &str) -> Result<Verdic
     Ok(Verdict::Passed("the adapter is there, without a link".into()))
 }
 
-fn vnic(machine: &mut impl Machine, device: &str) -> Result<Vnic> {
+pub(crate) fn vnic(machine: &mut impl Machine, device: &str) -> Result<Vnic> {
     machine.vnic(device)?.context("the adapter does not appear")
 }
 

@@ -254,7 +254,7 @@ pub(crate) trait Machine {
     fn journal(&mut self) -> Result<Option<String>>;
     /// The record of a first flight, which outlives crashes and uninstalling.
     fn flight(&mut self) -> Result<Option<String>>;
-    /// Runs a program that only reads.
+    /// Runs a program that changes nothing of an installation.
     fn ask(&mut self, program: &str, arguments: &[&str]) -> Result<Said>;
     /// The code by which the device manager says why a device does not run; 0: it runs.
     fn problem(&mut self, device: &str) -> Result<u32>;

@@ -20,6 +20,7 @@ mod run;
 mod simulated;
 #[cfg(all(windows, feature = "stand-in"))]
 mod split;
+mod stages;
 mod status;
 mod step;
 #[cfg_attr(not(windows), allow(dead_code, reason = "Windows' half schedules tasks"))]
@@ -79,6 +80,8 @@ enum Command {
     },
     /// Try the driver for the first time, in stages; write one file that tells how each went
     FirstFlight(flight::FirstFlight),
+    /// Try the driver on a machine that may be thrown away, a stage at a time, and make a page of all stages
+    Flight(stages::Flight),
     /// Check everything from signing to an SMB copy; name what fails and what mends it
     Verify(verify::Verify),
 }
@@ -191,7 +194,14 @@ fn say(line: String) {
 }
 
 fn main() {
-    let end = act(Cli::parse().command).unwrap_or_else(|error| {
+    let end = match Cli::parse().command {
+        // Wherever the stages have flown, their page may be made anywhere.
+        Command::Flight(stages::Flight { command: stages::Command::Report(asked) }) => {
+            stages::report(&asked, &mut say)
+        }
+        command => act(command),
+    };
+    let end = end.unwrap_or_else(|error| {
         eprintln!("ndkrocev2ctl: {error:#}");
         Exit::of(&error)
     });
@@ -261,6 +271,10 @@ fn on(machine: &mut impl Machine, command: Command) -> Result<Exit> {
         Command::FirstFlight(asked) => {
             let _lock = lock()?;
             return flight::fly(machine, &asked, &mut say);
+        }
+        Command::Flight(stages::Flight { command }) => {
+            let _lock = lock()?;
+            return stages::fly(machine, &command, &mut say);
         }
         Command::Verify(asked) => return verify::verify(machine, &asked, &mut say),
         #[cfg(all(windows, feature = "stand-in"))]

@@ -1,6 +1,7 @@
 //! A machine in memory, which knows what depends on what and notes each rule that is broken.
 
 mod machine;
+mod programs;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,10 +95,9 @@ pub(crate) fn static_settings() -> IpSettings {
     }
 }
 
-impl State {
-    /// A server with two NICs, `Ethernet` with these settings and `Other`.
-    pub(crate) fn sample(settings: IpSettings) -> Self {
-        let wired = |number: u8, name: &str, settings| Wired {
+impl Wired {
+    fn new(number: u8, name: &str, settings: IpSettings) -> Self {
+        Self {
             nic: Nic {
                 guid: format!("{{00000000-0000-0000-0000-0000000000{number:02X}}}"),
                 name: name.into(),
@@ -108,7 +108,14 @@ impl State {
             },
             bound: TCPIP.iter().map(|component| component.to_string()).collect(),
             settings,
-        };
+        }
+    }
+}
+
+impl State {
+    /// A server with two NICs, `Ethernet` with these settings and `Other`.
+    pub(crate) fn sample(settings: IpSettings) -> Self {
+        let wired = Wired::new;
         Self {
             host: Host {
                 machine: 0x8664,
@@ -134,6 +141,21 @@ impl State {
     }
 }
 
+/// A driver's mistake, or a machine's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Mistake {
+    /// The adapter's link is up whatever its NIC does.
+    LinkWithoutNic,
+    /// After the seventh start its link does not come.
+    TiresOfStarts,
+    /// The bytes of a copy go over TCP.
+    CopiesOverTcp,
+    /// An adapter that gets an address takes TCP/IP from its NIC.
+    TakesTcpip,
+    /// Its settings are lost when it starts with another driver.
+    ForgetsSettings,
+}
+
 /// The machine, and the rules that were broken on it.
 #[derive(Debug)]
 pub(crate) struct Simulated {
@@ -151,6 +173,14 @@ pub(crate) struct Simulated {
     pub(crate) traffic: Traffic,
     /// Words of INFs whose driver gets no link.
     pub(crate) bad_builds: Vec<&'static str>,
+    /// Whether it has a virtual switch, and the programs of a flight.
+    pub(crate) flies: bool,
+    /// Mistakes of a driver, for a flight to find.
+    pub(crate) mistakes: Vec<Mistake>,
+    /// Bytes by the driver's counters.
+    pub(crate) moved_bytes: u64,
+    /// How often an adapter was started.
+    pub(crate) starts: usize,
 }
 
 impl Simulated {
@@ -165,6 +195,10 @@ impl Simulated {
             asks_restart: Vec::new(),
             traffic: Traffic::default(),
             bad_builds: Vec::new(),
+            flies: false,
+            mistakes: Vec::new(),
+            moved_bytes: 0,
+            starts: 0,
         }
     }
 
@@ -216,6 +250,8 @@ impl Simulated {
         let has_link = self.state.link_comes
             && self.state.awaits_restart.is_none()
             && self.state.protocol
+            && wired.nic.up
+            && !(self.mistakes.contains(&Mistake::TiresOfStarts) && self.starts > 7)
             && wired.bound.contains(LOWER);
         let mode = Mode::of_keyword(running.get(LOWER_MODE).map(String::as_str));
         has_link.then_some((wired, mode))

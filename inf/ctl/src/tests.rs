@@ -6,7 +6,9 @@ mod module;
 mod reports;
 mod restarts;
 mod schema;
+mod stages;
 mod upgrades;
+mod workflow;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

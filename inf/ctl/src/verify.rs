@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::exit::Exit;
 use crate::journal::Journals;
@@ -57,9 +57,9 @@ enum State {
     NotInstalled,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Outcome {
+pub(crate) enum Outcome {
     Passed,
     Skipped,
     Failed,
@@ -101,6 +101,14 @@ pub(crate) fn verify<M: Machine>(
         tell(&report, say);
     }
     Ok(if report.state == State::Works { Exit::Done } else { Exit::Failed })
+}
+
+/// What fails, in words; empty where all that was checked works.
+pub(crate) fn failures<M: Machine>(machine: &mut M, asked: &Verify) -> Result<Vec<String>> {
+    let report = report(machine, asked)?;
+    ensure!(report.state != State::NotInstalled, "nothing is installed");
+    let failed = report.checks.iter().filter(|checked| checked.outcome == Outcome::Failed);
+    Ok(failed.map(|checked| format!("{}: {}", checked.title(), checked.says)).collect())
 }
 
 fn report<M: Machine>(machine: &mut M, asked: &Verify) -> Result<Report> {

@@ -4,26 +4,29 @@ use std::net::IpAddr;
 
 use anyhow::{Result, ensure};
 
-use super::{FirstFlight, vnic};
 use crate::machine::Machine;
 use crate::verify::Verdict;
+
+/// The end of a connection: an adapter of this machine, or the other machine's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct End {
+    pub(crate) ip: IpAddr,
+    /// Of its interface, where it is this machine's: the server is started there, too.
+    pub(crate) index: Option<u32>,
+}
 
 /// In the order in which they are tried: the first is the one that Microsoft's
 /// [Test-NetStack](https://github.com/microsoft/Test-NetStack) calls.
 const PROGRAMS: [&str; 2] = ["NdkPerfCmd.exe", "NDKPing.exe"];
 
-/// `server` is this machine's own address, or the peer's.
-pub(super) fn run(
+/// Connects from an interface of this machine to `server`.
+pub(crate) fn run(
     machine: &mut impl Machine,
-    asked: &FirstFlight,
-    device: &str,
-    server: Option<IpAddr>,
+    client: IpAddr,
+    client_index: u32,
+    server: End,
 ) -> Result<Verdict> {
-    let Some(own) = asked.address.map(|address| address.ip) else {
-        return Ok(Verdict::Skipped("--address is missing"));
-    };
-    let Some(server) = server else { return Ok(Verdict::Skipped("--peer is missing")) };
-    if own.is_ipv6() || server.is_ipv6() {
+    if client.is_ipv6() || server.ip.is_ipv6() {
         return Ok(Verdict::Skipped("NdkPerfCmd and NDKPing take IPv4 addresses alone"));
     }
     let Some(program) = find(machine)? else {
@@ -31,11 +34,11 @@ pub(super) fn run(
             "this Windows has neither NdkPerfCmd nor NDKPing; Server has them",
         ));
     };
-    let (index, at) = (vnic(machine, device)?.index.to_string(), format!("{server}:9000"));
-    if server == own {
-        serve(machine, program, &at, &index)?;
+    let at = format!("{}:9000", server.ip);
+    if let Some(index) = server.index {
+        serve(machine, program, &at, &index.to_string())?;
     }
-    let own = own.to_string();
+    let (own, index) = (client.to_string(), client_index.to_string());
     let client = ["-C", "-ServerAddr", &at, "-ClientAddr", &own, "-ClientIf", &index];
     let said = machine.ask(program, &[&client[..], &["-TestType", "rping"]].concat())?;
     ensure!(said.code == 0, "{program}: exit code {}: {}", said.code, said.text);

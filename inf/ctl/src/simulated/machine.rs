@@ -4,9 +4,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Device, Simulated, Staged, number, vnic_guid};
+use super::{Device, Mistake, Simulated, Staged, number, vnic_guid};
 use crate::machine::{
-    Certificate, HARDWARE_ID, Host, Inf, IpSettings, LOWER, Machine, Nic, Said, Stages, Store, Vnic,
+    Certificate, HARDWARE_ID, Host, Inf, IpSettings, LOWER, Machine, Nic, Said, Stages, Store,
+    TCPIP, Vnic,
 };
 
 impl Machine for Simulated {
@@ -65,12 +66,13 @@ impl Machine for Simulated {
     fn vnic(&mut self, device: &str) -> Result<Option<Vnic>> {
         let (id, lower) = (device, self.lower(device).map(|(wired, _)| wired.nic.clone()));
         let (number, traffic) = (number(id), self.traffic);
+        let always_up = self.mistakes.contains(&Mistake::LinkWithoutNic);
         let Ok(device) = self.device(id) else { return Ok(None) };
         Ok(Some(Vnic {
             guid: vnic_guid(id),
             index: 99 + u32::from(number),
             name: device.name.clone(),
-            up: lower.is_some(),
+            up: lower.is_some() || always_up,
             mtu: 1500,
             speed_bps: lower.map_or(0, |nic| nic.speed_bps),
             mac: [2, 0, 0, 0, 0, 1 + number],
@@ -100,6 +102,9 @@ impl Machine for Simulated {
 
     fn ask(&mut self, program: &str, arguments: &[&str]) -> Result<Said> {
         let command = format!("{program} {}", arguments.join(" "));
+        if let Some(said) = self.run(&command) {
+            return Ok(said);
+        }
         let fits = |(words, _): &&(&str, Said)| command.contains(words);
         let answer = self.answers.iter().find(fits).map(|(_, said)| said.clone());
         answer.with_context(|| format!("{program} does not start"))
@@ -240,6 +245,9 @@ impl Machine for Simulated {
         for device in self.state.devices.values_mut() {
             device.inf = published.into();
             device.running = device.keywords.clone();
+            if self.mistakes.contains(&Mistake::ForgetsSettings) {
+                device.settings = IpSettings::default();
+            }
         }
         self.may_ask_restart("exchange_driver");
         self.check_owners();
@@ -271,6 +279,7 @@ impl Machine for Simulated {
     fn restart(&mut self, device: &str) -> Result<()> {
         let device = self.device(device)?;
         device.running = device.keywords.clone();
+        self.starts += 1;
         self.check_owners();
         Ok(())
     }
@@ -299,6 +308,11 @@ impl Machine for Simulated {
     }
 
     fn add_ip_settings(&mut self, adapter: &str, settings: &IpSettings) -> Result<()> {
+        if self.mistakes.contains(&Mistake::TakesTcpip) && self.wired(adapter).is_err() {
+            self.state.nics.iter_mut().for_each(|wired| {
+                wired.bound.remove(TCPIP[0]);
+            });
+        }
         let to = self.settings(adapter)?;
         let IpSettings { addresses, routes, dns, suffix, metric_v4, metric_v6 } = settings.clone();
         to.addresses.extend(addresses);

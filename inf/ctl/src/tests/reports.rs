@@ -26,7 +26,7 @@ pub(super) fn installed() -> Simulated {
     machine
 }
 
-fn well() -> Vec<(&'static str, Said)> {
+pub(super) fn well() -> Vec<(&'static str, Said)> {
     let row = "\"(PDH-CSV 4.0)\",\"\\\\H\\RoCEv2 Adapter(9)\\sent_pkts\"\n\"now\",\"7\"";
     vec![
         ("NetworkDirect)", said("Enabled True")),

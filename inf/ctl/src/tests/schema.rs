@@ -46,12 +46,12 @@ fn fits(definition: &str, document: &str) -> Option<bool> {
     }
 }
 
-fn skipped(why: &str) -> Option<bool> {
+pub(super) fn skipped(why: &str) -> Option<bool> {
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
     None
 }
 
-fn assert_fits(definition: &str, document: &str) {
+pub(super) fn assert_fits(definition: &str, document: &str) {
     assert_ne!(fits(definition, document), Some(false), "{definition}: {document}");
 }
 

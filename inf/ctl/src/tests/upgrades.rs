@@ -16,7 +16,7 @@ use crate::upgrade::{Upgraded, upgrade};
 use crate::verify::{Verify, verify};
 
 /// Another build, by a signer of its own.
-static NEWER: LazyLock<PathBuf> =
+pub(super) static NEWER: LazyLock<PathBuf> =
     LazyLock::new(|| build("newer", "DriverVer = 11/29/2026,0.2.0.0"));
 
 fn build(name: &str, ver: &str) -> PathBuf {
