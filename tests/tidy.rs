@@ -23,6 +23,8 @@ const RULES: &[(&str, &[&str])] = &[
     ("ndis-driver", &["driver", "rocev2", "netadapter-glue"]),
     // Its build script asks for the names of the counters.
     ("ndkrocev2", &["ndis-driver", "rocev2"]),
+    // Its tests join providers.
+    ("ndkflight", &["driver", "netadapter-glue"]),
     // Its `Host` opens an edge, on Linux; its examples alone put layers on.
     ("ndk-consumer", &["driver", "ndk-verifier", "netadapter-glue"]),
     ("ndk-c", &["driver", "ndk-consumer", "ndk-verifier", "netadapter-glue"]),

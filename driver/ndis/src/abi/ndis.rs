@@ -32,14 +32,6 @@ pub const NDIS_STATUS_LINK_STATE: u32 = 0x4001_0017;
 
 pub type NDIS_OID = ULONG;
 pub type NDIS_PORT_NUMBER = ULONG;
-pub type NET_IFINDEX = ULONG;
-
-/// A local identifier of an interface that survives restarts.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[repr(transparent)]
-pub struct NET_LUID {
-    pub Value: u64,
-}
 
 // ---- miniport ---------------------------------------------------------------------------------
 

@@ -2,6 +2,16 @@
 
 use super::*;
 
+/// Identifies an interface until the machine starts anew.
+pub type NET_IFINDEX = ULONG;
+
+/// A local identifier of an interface that survives restarts.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[repr(transparent)]
+pub struct NET_LUID {
+    pub Value: u64,
+}
+
 /// An address of an interface.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
