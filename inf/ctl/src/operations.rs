@@ -22,7 +22,7 @@ macro_rules! operations {
                 windows fn stages() -> Result<Stages>;
                 windows fn journal() -> Result<Option<String>>;
                 windows fn flight() -> Result<Option<String>>;
-                windows fn ask(program: &str, arguments: &[&str]) -> Result<Said>;
+                wine fn ask(program: &str, arguments: &[&str]) -> Result<Said>;
                 windows fn problem(device: &str) -> Result<u32>;
                 windows fn verify_signature(file: &Path, catalog: &Path) -> Result<()>;
                 windows fn awaits_restart() -> Result<Option<String>>;

@@ -101,10 +101,10 @@ impl Machine for Simulated {
     }
 
     fn ask(&mut self, program: &str, arguments: &[&str]) -> Result<Said> {
-        let command = format!("{program} {}", arguments.join(" "));
-        if let Some(said) = self.run(&command) {
+        if let Some(said) = self.run(program, arguments) {
             return Ok(said);
         }
+        let command = format!("{program} {}", arguments.join(" "));
         let fits = |(words, _): &&(&str, Said)| command.contains(words);
         let answer = self.answers.iter().find(fits).map(|(_, said)| said.clone());
         answer.with_context(|| format!("{program} does not start"))

@@ -9,10 +9,11 @@ const COPY_LEN: u64 = 128 << 20;
 
 impl Simulated {
     /// What a command says that is one of these, on a machine that has them.
-    pub(super) fn run(&mut self, command: &str) -> Option<Said> {
+    pub(crate) fn run(&mut self, program: &str, arguments: &[&str]) -> Option<Said> {
         if !self.flies {
             return None;
         }
+        let command = format!("{program} {}", arguments.join(" "));
         let nics = &mut self.state.nics;
         if command.contains("New-VMSwitch") {
             for (number, end) in [(0x51, ")"), (0x52, "-2)")] {
