@@ -109,6 +109,9 @@ pub(crate) struct Asked {
     /// The folder of duonic.ps1 of microsoft/corenet-ci, whose NICs are taken where Hyper-V makes none
     #[arg(long)]
     duonic: Option<PathBuf>,
+    /// Two NICs of this machine for the stage to use, instead of NICs that it makes: they are not given back as they were
+    #[arg(long, num_args = 2, value_names = ["FIRST", "SECOND"])]
+    nics: Vec<String>,
     /// A folder for the copy of the stage `smb` [default: a share that it makes]
     #[arg(long)]
     share: Option<PathBuf>,

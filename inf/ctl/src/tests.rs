@@ -3,6 +3,8 @@
 mod adapters;
 mod flights;
 mod module;
+#[cfg(unix)]
+mod qemu;
 mod reports;
 mod restarts;
 mod schema;

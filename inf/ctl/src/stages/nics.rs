@@ -1,4 +1,4 @@
-//! Two NICs that are joined to each other and to nothing else, made for a stage.
+//! Two NICs that are joined to each other and to nothing else, made for a stage, unless the caller gives two.
 //!
 //! Hyper-V's switch comes first: the hosted images have the role and its cmdlets (`actions/runner-images`,
 //! `images/windows/toolsets/toolset-2022.json` and `toolset-2025.json`, `windowsFeatures`), and an internal switch needs
@@ -25,17 +25,20 @@ pub(super) enum Maker {
     Switch,
     /// By the folder of its script.
     Duonic(String),
+    /// The caller, by their names.
+    Given([String; 2]),
 }
 
 impl Maker {
-    fn names(&self) -> [&'static str; 2] {
+    fn names(&self) -> [&str; 2] {
         match self {
             Self::Switch => OF_SWITCH,
             Self::Duonic(_) => OF_DUONIC,
+            Self::Given(names) => names.each_ref().map(String::as_str),
         }
     }
 
-    /// Makes both; a second call finds them made.
+    /// Makes both.
     fn make(&self, machine: &mut impl Machine) -> Result<()> {
         match self {
             // Own mode has a second MAC address behind each, which the switch must let pass.
@@ -46,7 +49,8 @@ impl Maker {
                     "$ErrorActionPreference = 'Stop'; \
                      New-VMSwitch -Name {SWITCH} -SwitchType Internal | Out-Null; \
                      Add-VMNetworkAdapter -ManagementOS -SwitchName {SWITCH} -Name {SWITCH}-2; \
-                     Set-VMNetworkAdapter -ManagementOS -Name {SWITCH}* -MacAddressSpoofing On"
+                     Get-VMNetworkAdapter -ManagementOS -SwitchName {SWITCH} | \
+                     Set-VMNetworkAdapter -MacAddressSpoofing On"
                 ),
             ),
             // Its signer lies one folder up, or two.
@@ -60,6 +64,7 @@ impl Maker {
                      ./duonic.ps1 -Install"
                 ),
             ),
+            Self::Given(_) => Ok(()),
         }
     }
 
@@ -76,6 +81,7 @@ impl Maker {
                 "pwsh.exe",
                 &format!("Set-Location -LiteralPath '{folder}'; ./duonic.ps1 -Uninstall"),
             ),
+            Self::Given(_) => Ok(()),
         }
     }
 
@@ -92,6 +98,7 @@ impl Maker {
                 "pwsh.exe",
                 &format!("Set-Location -LiteralPath '{folder}'; ./dswdevice.exe -u duonic_svc2"),
             ),
+            Self::Given(_) => bail!("whoever gave it takes it away"),
         }
     }
 }
@@ -99,10 +106,16 @@ impl Maker {
 /// By whichever maker this machine has; why by neither.
 pub(super) fn make(
     machine: &mut impl Machine,
+    given: &[String],
     duonic: Option<&Path>,
 ) -> Result<(Maker, Vec<Nic>), String> {
-    let mut makers = vec![Maker::Switch];
-    makers.extend(duonic.map(|folder| Maker::Duonic(folder.display().to_string())));
+    let makers = match given {
+        [first, second] => vec![Maker::Given([first.clone(), second.clone()])],
+        _ => {
+            let duonic = duonic.map(|folder| Maker::Duonic(folder.display().to_string()));
+            [Maker::Switch].into_iter().chain(duonic).collect()
+        }
+    };
     let mut whys = Vec::new();
     for maker in makers {
         match maker.make(machine).and_then(|()| appear(machine, maker.names())) {
@@ -111,7 +124,7 @@ pub(super) fn make(
         }
         let _ = maker.unmake(machine);
     }
-    if duonic.is_none() {
+    if given.is_empty() && duonic.is_none() {
         whys.push("--duonic names no folder".into());
     }
     Err(whys.join("; "))

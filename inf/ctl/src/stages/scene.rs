@@ -89,7 +89,7 @@ impl<'a, M: Machine> Scene<'a, M> {
     }
 
     fn make_nics(&mut self) -> Result<(), End> {
-        match nics::make(self.machine, self.asked.duonic.as_deref()) {
+        match nics::make(self.machine, &self.asked.nics, self.asked.duonic.as_deref()) {
             Ok((maker, nics)) => {
                 self.maker = Some(maker);
                 self.nics = nics;

@@ -13,7 +13,7 @@ use crate::simulated::{Simulated, State, static_settings};
 use crate::status::json;
 use crate::verify::{Verify, verify};
 
-/// Judges a document by a definition of the schema; the words of what is wrong, or why nobody judged.
+/// Judges documents, one behind the other, by a definition of the schema; the words of what is wrong, or why nobody judged.
 const JUDGE: &str = r##"
 import json, sys
 try:
@@ -23,7 +23,12 @@ except ImportError:
 schema = json.load(open(sys.argv[1]))
 schema = {"$schema": schema["$schema"], "$defs": schema["$defs"], "$ref": "#/$defs/" + sys.argv[2]}
 jsonschema.Draft202012Validator.check_schema(schema)
-errors = [e.json_path + ": " + e.message for e in jsonschema.Draft202012Validator(schema).iter_errors(json.load(sys.stdin))]
+validator = jsonschema.Draft202012Validator(schema)
+text, errors = sys.stdin.read().strip(), []
+while text:
+    document, end = json.JSONDecoder().raw_decode(text)
+    errors += [e.json_path + ": " + e.message for e in validator.iter_errors(document)]
+    text = text[end:].strip()
 print("\n".join(errors))
 sys.exit(1 if errors else 0)
 "##;
