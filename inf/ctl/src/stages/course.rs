@@ -7,9 +7,9 @@ use anyhow::{Context, Result, bail, ensure};
 use super::lines::End;
 use super::nics::Maker;
 use super::scene::{NAMES, Scene, failed};
-use super::{Stage, exports, nics};
+use super::{Stage, consumer, exports, nics};
 use crate::flight::{device_without_nic, load_and_unload, vnic};
-use crate::machine::{IpSettings, LOWER_MODE, Machine, Mode, Nic, TCPIP};
+use crate::machine::{IMAGE, IpSettings, LOWER_MODE, Machine, Mode, Nic, TCPIP};
 use crate::run::confirm;
 use crate::step::{Step, see_link};
 use crate::upgrade::{Upgraded, installed_instead, upgrade};
@@ -37,7 +37,7 @@ pub(super) fn fly<M: Machine>(scene: &mut Scene<'_, M>) -> Course {
         Stage::Inherit => mode(scene, Mode::Inherit),
         Stage::Share => mode(scene, Mode::Share),
         Stage::Rping => rping(scene),
-        Stage::Consumer => consumer(scene),
+        Stage::Consumer => own_consumer(scene),
         Stage::Smb => smb(scene),
         Stage::Upgrade => upgraded(scene),
         Stage::Uninstall => uninstalled(scene),
@@ -46,7 +46,14 @@ pub(super) fn fly<M: Machine>(scene: &mut Scene<'_, M>) -> Course {
 
 fn imports<M: Machine>(scene: &mut Scene<'_, M>) -> Course {
     let asked = scene.asked;
-    scene.check("imports", |_| exports::judge(&asked.package()?, asked.system.as_deref()))
+    let system = asked.system.as_deref();
+    let image = asked.package().map(|package| package.join(IMAGE));
+    scene.check("imports", |_| exports::judge(&image?, system))?;
+    let consumer = asked.package().map_err(failed)?.join(consumer::FILE);
+    if !consumer.exists() {
+        return Ok(());
+    }
+    scene.check("imports of ndkflight.sys", |_| exports::judge(&consumer, system))
 }
 
 fn load<M: Machine>(scene: &mut Scene<'_, M>) -> Course {
@@ -193,7 +200,7 @@ fn rping<M: Machine>(scene: &mut Scene<'_, M>) -> Course {
     }
 }
 
-fn consumer<M: Machine>(scene: &mut Scene<'_, M>) -> Course {
+fn own_consumer<M: Machine>(scene: &mut Scene<'_, M>) -> Course {
     both(scene)?;
     for (client, server) in [(0, 0), (0, 1)] {
         if scene.fly_consumer(client, server)? != Outcome::Passed {

@@ -52,8 +52,8 @@ pub(super) fn list(asked: &Asked, say: &mut dyn FnMut(String)) -> Result<Exit> {
 }
 
 /// Whether this Windows has each function that the image imports.
-pub(super) fn judge(package: &Path, system: Option<&Path>) -> Result<Verdict> {
-    compare(&package.join(IMAGE), &folder(system)?)
+pub(super) fn judge(image: &Path, system: Option<&Path>) -> Result<Verdict> {
+    compare(image, &folder(system)?)
 }
 
 /// System32, but for tests.

@@ -38,7 +38,9 @@ fn image(name: &str, of_kernel: &[&str]) -> PathBuf {
     let folder = package(name, "ca/ca");
     let imports = [("ntoskrnl.exe", of_kernel), ("NDIS.SYS", &["NdisOpenAdapterEx"][..])];
     std::fs::write(folder.join(IMAGE), pe::build(0x8664, &imports, &[])).expect("a file");
-    std::fs::write(folder.join("ndkflight.sys"), "").expect("a file");
+    // The consumer imports of the kernel alone.
+    std::fs::write(folder.join("ndkflight.sys"), pe::build(0x8664, &imports[..1], &[]))
+        .expect("a file");
     folder
 }
 
@@ -208,8 +210,13 @@ fn a_missing_import_is_named() {
         pe::build(0xaa64, &[("ntoskrnl.exe", &["ExAllocatePool2"])], &[]),
     )
     .expect("a file");
+    let of_consumer = image("consumer", &["KeWaitForSingleObject"]);
+    let imports = [("ntoskrnl.exe", &["KeRaiseIrqlToDpcLevel"][..])];
+    std::fs::write(of_consumer.join("ndkflight.sys"), pe::build(0x8664, &imports, &[]))
+        .expect("a file");
     for (package, words) in [
         (lacking, "this Windows has no ntoskrnl.exe!KeRaiseIrqlToDpcLevel"),
+        (of_consumer, "imports of ndkflight.sys: this Windows has no ntoskrnl.exe!KeRaise"),
         (other, "the image is for aarch64, and ntoskrnl.exe for x86_64"),
     ] {
         let package = package.to_str().expect("one");
