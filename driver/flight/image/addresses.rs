@@ -4,6 +4,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ptr::null_mut;
 
+use crate::abi::imports::*;
 use crate::abi::*;
 
 /// The first address of each family that may be used; none where IP Helper does not answer. PASSIVE_LEVEL.

@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use ndkflight::{Line, Machine};
 
+use crate::abi::imports::*;
 use crate::abi::*;
 use crate::registry;
 

@@ -11,15 +11,24 @@ mod runtime;
 #[path = "../../ndis/src/os/text.rs"]
 mod text;
 
+#[path = "../../ndis/src/abi/mod.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "the provider's driver needs more of it"
+)]
 mod abi;
 mod addresses;
 mod kernel;
 mod registry;
+mod winsock;
 mod wsk;
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use abi::imports::*;
 use abi::*;
 use addresses::addresses;
 use kernel::KERNEL;

@@ -6,12 +6,15 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use ndkflight::LINE_LEN;
 
+use crate::abi::imports::*;
 use crate::abi::*;
 use crate::text::{counted, utf16};
 
 /// The key, while the flight lasts.
 static KEY: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(null_mut());
 
+/// There is no such value.
+const STATUS_OBJECT_NAME_NOT_FOUND: NTSTATUS = NTSTATUS(0xC000_0034_u32.cast_signed());
 const PARAMETERS: [u16; 11] = utf16("\\Parameters");
 /// UTF-16 units of the path of the key, at most.
 const PATH_MAX: usize = 256;

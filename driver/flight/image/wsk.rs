@@ -6,6 +6,7 @@ use core::mem::MaybeUninit;
 use core::ptr::{null, null_mut};
 
 use crate::abi::*;
+use crate::winsock::*;
 
 /// The client, registered, with the provider captured.
 pub(crate) struct Wsk {

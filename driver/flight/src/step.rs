@@ -222,18 +222,20 @@ impl<'f> Step<'f> {
         if result.is_ok() {
             result = self.end_closes(0);
         }
-        // A call that was late may have ended with its object.
-        while let Some(call) = self.flight.late.pop() {
-            let ended = self.end_of(call);
-            let is_stray = ended.map(|(_, object)| !object.is_null());
-            if is_stray != Ok(false) {
-                self.flight.is_stuck = true;
-                break;
-            }
-        }
-        if result.is_err() || self.flight.is_stuck {
+        if result.is_err() {
             self.flight.is_stuck = true;
             return result;
+        }
+        // A call that was late has ended by now, or never will; one with an object of its own has nobody who closes it.
+        while let Some(call) = self.flight.late.pop() {
+            let ended = self.end_of(call);
+            if ended.map(|(_, object)| object.is_null()) != Ok(true) {
+                self.flight.is_stuck = true;
+                return Err(Failure::Late {
+                    call: call.name,
+                    after_s: self.flight.config.patience_s,
+                });
+            }
         }
         self.backlog = None;
         self.release_mappings();
@@ -256,17 +258,15 @@ impl<'f> Step<'f> {
 
     /// Waits for the closes that have begun, and forgets the objects from this number on.
     fn end_closes(&mut self, first: usize) -> Result<(), Failure> {
-        let mut result = Ok(());
         for place in first..self.flight.objects.len() {
             let entry = self.flight.objects.get_mut(place);
+            // The first that is late ends it: where a machine has thousands of them, all would take hours.
             if let Some(call) = entry.and_then(|entry| entry.closing.take()) {
-                result = result.and(self.succeed(call));
+                self.succeed(call)?;
             }
         }
-        if result.is_ok() {
-            self.forget_from(first);
-        }
-        result
+        self.forget_from(first);
+        Ok(())
     }
 
     /// Forgets the objects from this number on, which are closed.
