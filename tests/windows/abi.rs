@@ -24,6 +24,8 @@ use source::{AARCH64, Aggregate, Declarations, Named, X86_64};
 const ALONE: &str = include_str!("abi/alone");
 /// Every import of the image: `module!function`.
 const IMPORTS: &str = include_str!("imports");
+/// The same of the flight consumer.
+const FLIGHT_IMPORTS: &str = include_str!("imports-flight");
 /// Imports that `windows-sys` does not have for ARM64, under the sources that do.
 const ARM64: &str = include_str!("abi/arm64");
 
@@ -33,8 +35,7 @@ const ARM64: &str = include_str!("abi/arm64");
 #[test]
 fn declarations_are_those_of_windows() {
     let (ours, theirs) = (Declarations::of_the_driver(), Declarations::of_windows_sys(X86_64));
-    let imports = IMPORTS.lines().filter(|line| !line.starts_with('#')).map(str::to_owned);
-    let imports = imports.chain(ours.imports()).collect();
+    let imports = all_imports().map(str::to_owned).chain(ours.imports()).collect();
     let mut names = BTreeSet::new();
     let mut complaints = Vec::new();
     for (of, claims) in [
@@ -60,10 +61,15 @@ fn declarations_are_those_of_windows() {
 #[test]
 fn arm64_has_each_import() {
     let theirs = Declarations::of_windows_sys(AARCH64);
-    let lacking = IMPORTS.lines().filter(|line| !line.starts_with('#'));
-    let lacking: BTreeSet<_> = lacking.filter(|import| !is_in(import, &theirs)).collect();
+    let lacking: BTreeSet<_> = all_imports().filter(|import| !is_in(import, &theirs)).collect();
     let told = ARM64.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
     assert_eq!(lacking, told, "imports that windows-sys lacks for ARM64, and abi/arm64");
+}
+
+/// What any of the images imports.
+fn all_imports() -> impl Iterator<Item = &'static str> {
+    let lines = [IMPORTS, FLIGHT_IMPORTS].into_iter().flat_map(str::lines);
+    lines.filter(|line| !line.starts_with('#'))
 }
 
 /// Whether these have a function of the kernel by this name: `module!function`.

@@ -25,10 +25,6 @@ const CANNOT: i32 = 77;
 /// By [the format's page](https://learn.microsoft.com/windows/win32/debug/pe-format).
 const IMAGE_DEBUG_TYPE_EX_DLLCHARACTERISTICS: u32 = 20;
 const IMAGE_DLLCHARACTERISTICS_EX_CET_COMPAT: u16 = 1;
-/// Every import, and no other: each stands for a promise of some Windows to have it.
-const IMPORTS: &str = include_str!("imports");
-/// The same of the NetAdapterCx client.
-const CLIENT_IMPORTS: &str = include_str!("imports-client");
 
 /// Goal: a 64-bit native image of a driver, relocatable, protected, checked, with a right checksum.
 #[test]
@@ -48,8 +44,8 @@ fn it_is_a_kernel_image() {
 /// Goal: the same for ARM64, of which nothing here executes an instruction.
 #[test]
 fn it_is_a_kernel_image_on_arm64_too() {
-    let client = Image::build("aarch64", Kind::Client);
-    for image in Image::aarch64().into_iter().chain(&client) {
+    let others = [Kind::Client, Kind::Flight].map(|kind| Image::build("aarch64", kind));
+    for image in Image::aarch64().into_iter().chain(others.iter().flatten()) {
         let pe = image.parse();
         check_headers(image, &pe, IMAGE_FILE_MACHINE_ARM64);
         assert_eq!(imports(&pe), declared(image.kind));
@@ -79,7 +75,7 @@ fn its_memory_is_resident_and_protected() {
     }
 }
 
-/// Goal: it imports what `windows/imports` says, or `windows/imports-client`.
+/// Goal: it imports what `windows/imports` says, or the list of its own that another image has.
 #[test]
 fn its_imports_are_the_declared_ones() {
     for image in Image::x86_64() {
@@ -138,7 +134,7 @@ fn its_instructions_are_those_of_a_kernel() {
             features
                 .extend(instruction.cpuid_features().iter().map(|feature| format!("{feature:?}")));
         }
-        assert!(clmul > 0 || image.kind == Kind::Client, "the ICRC is computed without PCLMULQDQ");
+        assert!(clmul > 0 || !image.is_driver(), "the ICRC is computed without PCLMULQDQ");
         println!("{instructions} instructions, {clmul} PCLMULQDQ, of {features:?}");
     }
 }
@@ -300,7 +296,12 @@ fn imports(pe: &PeFile64<'_>) -> BTreeSet<String> {
 }
 
 fn declared(kind: Kind) -> BTreeSet<String> {
-    let list = if kind == Kind::Client { CLIENT_IMPORTS } else { IMPORTS };
+    // Every import, and no other: each stands for a promise of some Windows to have it.
+    let list = match kind {
+        Kind::Plain | Kind::Wdk => include_str!("imports"),
+        Kind::Client => include_str!("imports-client"),
+        Kind::Flight => include_str!("imports-flight"),
+    };
     let lines = list.lines().filter(|line| !line.starts_with('#'));
     // What the crate `wdk` prints with.
     let more = (kind == Kind::Wdk).then_some("ntoskrnl.exe!DbgPrint");
@@ -320,6 +321,8 @@ enum Kind {
     Wdk,
     /// The NetAdapterCx client.
     Client,
+    /// The flight consumer.
+    Flight,
 }
 
 /// The file and what is in it.
@@ -337,7 +340,9 @@ impl Image {
         static WDK: LazyLock<Option<Image>> = LazyLock::new(|| Image::build("x86_64", Kind::Wdk));
         static CLIENT: LazyLock<Option<Image>> =
             LazyLock::new(|| Image::build("x86_64", Kind::Client));
-        [&PLAIN, &WDK, &CLIENT].into_iter().filter_map(|image| image.as_ref())
+        static FLIGHT: LazyLock<Option<Image>> =
+            LazyLock::new(|| Image::build("x86_64", Kind::Flight));
+        [&PLAIN, &WDK, &CLIENT, &FLIGHT].into_iter().filter_map(|image| image.as_ref())
     }
 
     /// The driver for ARM64, where it can be made.
@@ -349,7 +354,11 @@ impl Image {
 
     /// The driver, in all builds.
     fn all() -> impl Iterator<Item = &'static Self> {
-        Self::x86_64().filter(|image| image.kind != Kind::Client).chain(Self::aarch64())
+        Self::x86_64().filter(|image| image.is_driver()).chain(Self::aarch64())
+    }
+
+    fn is_driver(&self) -> bool {
+        matches!(self.kind, Kind::Plain | Kind::Wdk)
     }
 
     fn is_x86_64(&self) -> bool {
@@ -373,6 +382,7 @@ impl Image {
             Kind::Plain => vec![arch],
             Kind::Wdk => vec![arch, "wdk"],
             Kind::Client => vec![arch, "client"],
+            Kind::Flight => vec![arch, "flight"],
         };
         let what = arguments.join(" ");
         let root = Path::new(tests::ROOT);

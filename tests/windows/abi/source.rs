@@ -54,7 +54,12 @@ impl Declarations {
     pub(crate) fn of_the_driver() -> Self {
         let root = Path::new(tests::ROOT);
         let mut all = Self::none_for(X86_64);
-        for room in ["driver/src/abi", "driver/ndis/src/abi", "netadapter-glue/src/ndis/abi.rs"] {
+        for room in [
+            "driver/src/abi",
+            "driver/ndis/src/abi",
+            "driver/flight/image/winsock.rs",
+            "netadapter-glue/src/ndis/abi.rs",
+        ] {
             all.read(&root.join(room));
         }
         all

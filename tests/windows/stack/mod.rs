@@ -35,7 +35,9 @@ fn its_frames_are_small() {
 /// Goal: no chain of calls takes more of that stack than [`CHAIN_MAX_LEN`], whichever function it begins with.
 #[test]
 fn its_chains_are_short() {
-    for image in Image::x86_64().chain(Image::aarch64()) {
+    // The flight consumer calls tables of whatever provider it meets; the rig gives it a stack of a kernel's size.
+    let images = Image::x86_64().filter(|image| image.kind != Kind::Flight);
+    for image in images.chain(Image::aarch64()) {
         let (pe, guard, graph) = graph(image);
         let functions = graph.0.keys().copied();
         let Some(names) = frames::names(&image.path, functions.clone()) else {
