@@ -31,7 +31,11 @@ const RULES: &[(&str, &[&str])] = &[
     // It steps providers on a virtual clock.
     ("ndk-verifier", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
     ("ndkperf", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
-    ("rig", &["driver", "ndis-driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
+    // Consumers of others run under the verifier, too.
+    (
+        "rig",
+        &["driver", "ndis-driver", "ndk-consumer", "ndk-verifier", "rocev2", "netadapter-glue"],
+    ),
     // One suite joins two of its adapters.
     (
         "tests",

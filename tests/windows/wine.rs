@@ -18,9 +18,7 @@ use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use tests::lab::skip;
-
-/// The exit status by which a script says that this machine lacks something.
-const CANNOT: i32 = 77;
+use windows_tests::CANNOT;
 
 macro_rules! scenarios {
     ($run:ident: $($(#[$goal:meta])* $name:ident: $scenario:literal;)*) => {
@@ -404,30 +402,13 @@ fn written_in(folder: &Path) -> BTreeMap<PathBuf, SystemTime> {
 
 /// The image; `None` where this machine cannot build it, which is said.
 fn image(build: &[&str]) -> Option<PathBuf> {
-    let built =
-        Command::new(root().join("tests/windows/build")).args(build).output().expect("bash");
-    let said = String::from_utf8_lossy(&built.stderr);
-    if built.status.code() == Some(CANNOT) {
-        skip(&format!("the Windows driver in a process: {}", said.trim()));
-        return None;
-    }
-    assert!(built.status.success(), "tests/windows/build:\n{said}");
-    let image = root().join(String::from_utf8_lossy(&built.stdout).trim());
-    // The next build may replace it while we run.
-    let name = build.last().map_or("ndkrocev2.sys".into(), |of| format!("ndkrocev2-{of}.sys"));
-    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::copy(image, &copy).expect("target/tmp is writable");
-    Some(copy)
+    let built = windows_tests::image(build, Path::new(env!("CARGO_TARGET_TMPDIR")));
+    built.inspect_err(|lack| skip(&format!("the Windows driver in a process: {lack}"))).ok()
 }
 
 /// The program that loads the image, built as this test is.
 fn rig() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp has a parent");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--package", "rig", "--bin", "rig", "--target-dir"]).arg(target);
-    let built = cargo.current_dir(root()).output().expect("cargo starts");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    target.join("debug/rig")
+    windows_tests::rig(Path::new(env!("CARGO_TARGET_TMPDIR")))
 }
 
 fn root() -> &'static Path {

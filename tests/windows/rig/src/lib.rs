@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! scenario ─> host (load, unload) ─> DriverEntry ─> ndis, ntos
-//!      └────> ndis: two vNICs, their NICs, a switch; ndk-consumer on top
+//!      └────> ndis: two vNICs, their NICs, a switch; ndk-consumer or an outsider on top
 //! ```
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code, reason = "it is the other side of a C interface")]
@@ -38,6 +38,7 @@ macro_rules! exports {
                 })
             }
         )*
+        #[allow(dead_code, reason = "what a consumer alone imports is in no list")]
         pub(crate) const LIST: &str =
             concat!($("stand-in ", $module, "!", stringify!($name), "\n"),*);
         pub(crate) fn table() -> Vec<(&'static str, usize)> {
@@ -51,18 +52,23 @@ pub mod log;
 pub mod cng;
 pub mod coverage;
 pub mod hal;
+#[cfg(unix)]
+mod image;
 pub mod jitter;
 #[cfg(unix)]
 pub mod loader;
 pub mod ndis;
 pub mod netio;
 pub mod ntos;
+#[cfg(unix)]
+pub mod outsider;
 pub mod scenarios;
 pub mod schedule;
 pub mod stack;
 pub mod tcpip;
 #[cfg(windows)]
 mod wine;
+pub mod wsk;
 
 // The other side of `rping` is ndkperf's.
 #[allow(dead_code, reason = "ndkperf uses more of it")]
@@ -95,7 +101,7 @@ pub fn resolve(module: &str, function: &str) -> Option<usize> {
             "hal.dll" => Box::new(hal::table().into_iter()),
             "cng.sys" => Box::new(cng::table().into_iter()),
             "ndis.sys" => Box::new(ndis::exports()),
-            "netio.sys" => Box::new(netio::table().into_iter()),
+            "netio.sys" => Box::new(netio::table().into_iter().chain(wsk::table())),
             _ => return None,
         };
     functions.find(|(name, _)| *name == function).map(|(_, address)| address)
@@ -103,7 +109,7 @@ pub fn resolve(module: &str, function: &str) -> Option<usize> {
 
 /// The functions of each module, which `redirect.py` reads from the DLL: `stand-in MODULE!FUNCTION`, one a line.
 pub fn lists() -> impl Iterator<Item = &'static str> {
-    [cng::LIST, hal::LIST, netio::LIST].into_iter().chain(ndis::LISTS).chain(ntos::LISTS)
+    [cng::LIST, hal::LIST, netio::LIST, wsk::LIST].into_iter().chain(ndis::LISTS).chain(ntos::LISTS)
 }
 
 /// Who can load the image under test and let it go.

@@ -38,6 +38,10 @@ mod imp {
 
     use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
+    use crate::image;
+    use crate::outsider::trap::{self, Trap};
+    use crate::outsider::{boundary, kernel};
+
     const LEN: usize = 24 << 10;
     const GUARD_LEN: usize = 4096;
 
@@ -157,30 +161,92 @@ mod imp {
         assert_eq!(done, 0, "sigaction");
     }
 
-    /// Continues a thread that has touched its guard page in [`overflowed`], on the host's stack; any other fault ends the
-    /// process when its instruction is repeated.
+    /// Continues a thread of an image behind an instruction that a kernel may execute, or, at any other fault, on the host's stack in a
+    /// function that tells of it; a fault of the host ends the process when its instruction is repeated.
     extern "C" fn on_fault(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         let address = unsafe { (*info).si_addr() } as usize;
         STACKS.with(|stacks| {
-            let bottom = stacks.bottom.get();
-            if !stacks.is_inside.get()
-                || !(bottom.wrapping_sub(GUARD_LEN)..bottom).contains(&address)
-            {
+            if !stacks.is_inside.get() {
                 unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
                 return;
             }
             let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-            registers[libc::REG_RDI as usize] = registers[libc::REG_RIP as usize];
-            registers[libc::REG_RIP as usize] = overflowed as *const () as i64;
+            let bottom = stacks.bottom.get();
+            let rip = registers[libc::REG_RIP as usize];
+            let (teller, at): (Teller, i64) =
+                if (bottom.wrapping_sub(GUARD_LEN)..bottom).contains(&address) {
+                    (overflowed, rip)
+                } else {
+                    match trap(registers) {
+                        Trap::Done => return,
+                        Trap::Assertion => (asserted, rip),
+                        Trap::FailFast => (failed_fast, rip),
+                        Trap::Fault if registers.contains(&FREED) => {
+                            (used_freed_pool, place_of(registers))
+                        }
+                        Trap::Fault => (faulted, place_of(registers)),
+                    }
+                };
+            registers[libc::REG_RDI as usize] = at;
+            registers[libc::REG_RIP as usize] = teller as *const () as i64;
             // As after a call.
             registers[libc::REG_RSP as usize] = ((stacks.host.get() & !15) - 8) as i64;
             stacks.is_inside.set(false);
         });
     }
 
+    /// A register that was read from pool which a consumer has freed.
+    const FREED: i64 = i64::from_ne_bytes([kernel::FREED; 8]);
+
+    /// The instruction that stopped; where a call went nowhere, or to the jump by which compilers call a pointer, the place behind the
+    /// call.
+    fn place_of(registers: &[i64]) -> i64 {
+        let [rip, rsp] =
+            [libc::REG_RIP, libc::REG_RSP].map(|register| registers[register as usize]);
+        let is_jump = || unsafe { (rip as *const [u8; 2]).read() } == [0xFF, 0xE0];
+        if image::find(rip as usize).is_none() || is_jump() {
+            return unsafe { (rsp as *const i64).read() };
+        }
+        rip
+    }
+
+    fn trap(registers: &mut [i64]) -> Trap {
+        if image::find(registers[libc::REG_RIP as usize] as usize).is_none() {
+            return Trap::Fault;
+        }
+        unsafe { trap::emulate(registers) }
+    }
+
+    type Teller = extern "C" fn(usize) -> !;
+
+    extern "C" fn asserted(at: usize) -> ! {
+        stopped(at, "an assertion does not hold")
+    }
+
+    extern "C" fn failed_fast(at: usize) -> ! {
+        stopped(at, "it found its memory damaged")
+    }
+
+    extern "C" fn used_freed_pool(at: usize) -> ! {
+        stopped(at, "it follows a pointer in pool that it has freed itself")
+    }
+
+    extern "C" fn faulted(at: usize) -> ! {
+        stopped(at, "it faults")
+    }
+
+    /// Ends the run: a breach, if it is the image under test that stops.
+    fn stopped(at: usize, why: &str) -> ! {
+        let of =
+            image::find(at).map(|(name, _)| name).filter(|name| !name.starts_with("ndkrocev2"));
+        boundary::tell();
+        let what = if of.is_some() { "the consumer stops" } else { "BREACH: the image stops" };
+        crate::log::verdict(format_args!("{what} at {}: {why}", image::place(at)), false)
+    }
+
     extern "C" fn overflowed(at: usize) -> ! {
         let what = STACKS.with(|stacks| stacks.what.get());
-        let at = crate::loader::place(at);
+        let at = image::place(at);
         crate::log::verdict(
             format_args!("BREACH: {what} overflows its stack of 24 KiB at {at}"),
             false,

@@ -7,7 +7,7 @@ use super::{FAILURE, Header, RESOURCES, SUCCESS, driver, member, set_member};
 use crate::ntos::irql::{self, DISPATCH, PASSIVE};
 use crate::ntos::{Pointer, UnicodeString, lock, pool};
 
-type Dispatch = unsafe extern "win64" fn(device: Pointer, irp: Pointer) -> i32;
+pub(crate) type Dispatch = unsafe extern "win64" fn(device: Pointer, irp: Pointer) -> i32;
 
 /// A device that is registered, or gone and still open.
 #[derive(Clone)]
@@ -24,10 +24,10 @@ struct Device {
 static DEVICES: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 static NEXT: AtomicUsize = AtomicUsize::new(0xDE_0000);
 
-const CREATE: usize = 0;
-const CLOSE: usize = 2;
-const CONTROL: usize = 14;
-const CLEANUP: usize = 18;
+pub(crate) const CREATE: usize = 0;
+pub(crate) const CLOSE: usize = 2;
+pub(crate) const CONTROL: usize = 14;
+pub(crate) const CLEANUP: usize = 18;
 /// Codes that NDIS answers by itself: those of PnP and power.
 const NOT_A_DRIVERS: [usize; 2] = [22, 27];
 
@@ -130,33 +130,11 @@ impl Handle {
         let dispatch = dispatch.expect("checked at its registration");
         let len = input.max(room);
         let mut buffer = vec![FILL; len + 16];
-        let mut irp = [0_u64; IRP_LEN / 8];
-        // IO_STACK_LOCATION, FILE_OBJECT.
-        let (mut location, mut file) = ([0_u64; 9], [0_u64; 0xD8 / 8]);
-        let name = UnicodeString::leak(behind);
-        let status = unsafe {
-            let (irp, location) =
-                (irp.as_mut_ptr().cast::<u8>(), location.as_mut_ptr().cast::<u8>());
-            let file = file.as_mut_ptr().cast::<u8>();
-            set_member(file, 0x58, name);
-            set_member(location, 0, function as u8);
-            set_member(location, 8, room as u32);
-            set_member(location, 0x10, input as u32);
-            set_member(location, 0x18, code);
-            set_member(location, 0x30, file);
-            set_member(
-                irp,
-                0x18,
-                if len == 0 { std::ptr::null_mut() } else { buffer.as_mut_ptr() },
-            );
-            set_member(irp, 0x30, NOT_COMPLETED);
-            set_member(irp, STACK_LOCATION, location);
-            irql::run_at(PASSIVE, "a dispatch routine", || dispatch(self.number as Pointer, irp))
-        };
+        let start = if len == 0 { std::ptr::null_mut() } else { buffer.as_mut_ptr() };
+        let mut irp = Irp::new(function, behind, code, [input, room], start);
+        let status = irp.run(dispatch, self.number as Pointer);
         lock::none_held("a dispatch routine");
-        let start = irp.as_ptr().cast::<u8>().cast_mut();
-        let (completed, bytes): (i32, usize) =
-            unsafe { (member(start, 0x30), member(start, 0x38)) };
+        let (completed, bytes) = irp.completed();
         if completed != status {
             breach!("a request returned {status:#x} and was completed with {completed:#x}");
         }
@@ -170,6 +148,57 @@ impl Handle {
         }
         buffer.truncate(bytes.min(room));
         Answer { status, bytes: buffer }
+    }
+}
+
+/// A request with what it points to: `IRP`, `IO_STACK_LOCATION`, `FILE_OBJECT`.
+#[derive(Debug)]
+pub(crate) struct Irp {
+    irp: [u64; IRP_LEN / 8],
+    location: [u64; 9],
+    file: [u64; 0xD8 / 8],
+}
+
+impl Irp {
+    /// Its function, the name behind the device's, its control code, the lengths of input and answer, and the buffer of both.
+    pub(crate) fn new(
+        function: usize,
+        behind: &str,
+        code: u32,
+        [input, room]: [usize; 2],
+        buffer: Pointer,
+    ) -> Self {
+        let mut new = Self { irp: [0; _], location: [0; _], file: [0; _] };
+        unsafe {
+            set_member(new.file.as_mut_ptr().cast(), 0x58, UnicodeString::leak(behind));
+            let location = new.location.as_mut_ptr().cast();
+            set_member(location, 0, function as u8);
+            set_member(location, 8, room as u32);
+            set_member(location, 0x10, input as u32);
+            set_member(location, 0x18, code);
+            let irp = new.irp.as_mut_ptr().cast();
+            set_member(irp, 0x18, buffer);
+            set_member(irp, 0x30, NOT_COMPLETED);
+        }
+        new
+    }
+
+    /// Brings it to the driver; what that returns.
+    pub(crate) fn run(&mut self, dispatch: Dispatch, device: Pointer) -> i32 {
+        let file = self.file.as_mut_ptr().cast::<u8>();
+        let location = self.location.as_mut_ptr().cast::<u8>();
+        let irp = self.irp.as_mut_ptr().cast::<u8>();
+        unsafe {
+            set_member(location, 0x30, file);
+            set_member(irp, STACK_LOCATION, location);
+            irql::run_at(PASSIVE, "a dispatch routine", || dispatch(device, irp))
+        }
+    }
+
+    /// The status with which it was completed, and the bytes of its answer.
+    pub(crate) fn completed(&self) -> (i32, usize) {
+        let irp = self.irp.as_ptr().cast::<u8>().cast_mut();
+        unsafe { (member(irp, 0x30), member(irp, 0x38)) }
     }
 }
 

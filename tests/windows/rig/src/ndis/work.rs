@@ -26,7 +26,7 @@ pub fn busy() -> usize {
     BUSY.load(Ordering::SeqCst)
 }
 
-fn allocate() -> Pointer {
+pub(crate) fn allocate() -> Pointer {
     irql::at_most(DISPATCH, "work item allocation");
     if pool::refuses("work item") {
         return std::ptr::null_mut();
@@ -36,7 +36,7 @@ fn allocate() -> Pointer {
     item
 }
 
-fn free(item: Pointer) {
+pub(crate) fn free(item: Pointer) {
     irql::at_most(DISPATCH, "work item release");
     if QUEUED.lock().unwrap().contains(&(item as usize)) {
         breach!("a work item is freed while it is queued");
@@ -48,7 +48,7 @@ fn free(item: Pointer) {
     drop(unsafe { Box::from_raw(item.cast::<u64>()) });
 }
 
-fn queue(item: Pointer, run: impl FnOnce() + Send + 'static) {
+pub(crate) fn queue(item: Pointer, run: impl FnOnce() + Send + 'static) {
     irql::at_most(DISPATCH, "work item queue");
     let key = item as usize;
     if !ITEMS.lock().unwrap().contains(&key) {
@@ -69,7 +69,7 @@ fn queue(item: Pointer, run: impl FnOnce() + Send + 'static) {
     });
 }
 
-struct Send2(Pointer, Pointer);
+pub(crate) struct Send2(pub(crate) Pointer, pub(crate) Pointer);
 unsafe impl Send for Send2 {}
 
 exports! { "ndis.sys":
@@ -80,24 +80,6 @@ exports! { "ndis.sys":
         queue(item, move || {
             let pair = pair;
             unsafe { routine(pair.0, pair.1) }
-        });
-    }
-    fn IoAllocateWorkItem(_device: Pointer) -> Pointer { allocate() }
-    fn IoFreeWorkItem(item: Pointer) { free(item) }
-    // IO_WORKITEM_ROUTINE(DeviceObject, Context)
-    fn IoQueueWorkItem(item: Pointer, routine: unsafe extern "win64" fn(Pointer, Pointer), _queue: i32, context: Pointer) {
-        let pair = Send2(std::ptr::null_mut(), context);
-        queue(item, move || {
-            let pair = pair;
-            unsafe { routine(pair.0, pair.1) }
-        });
-    }
-    // IO_WORKITEM_ROUTINE_EX(IoObject, Context, IoWorkItem)
-    fn IoQueueWorkItemEx(item: Pointer, routine: unsafe extern "win64" fn(Pointer, Pointer, Pointer), _queue: i32, context: Pointer) {
-        let pair = Send2(item, context);
-        queue(item, move || {
-            let pair = pair;
-            unsafe { routine(std::ptr::null_mut(), pair.1, pair.0) }
         });
     }
 }

@@ -98,6 +98,16 @@ fn release(lock: &AtomicUsize) {
     lock.store(0, Ordering::Release);
 }
 
+/// `KLOCK_QUEUE_HANDLE`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct QueueHandle {
+    next: usize,
+    lock: *const AtomicUsize,
+    old: u8,
+}
+const _: () = assert!(size_of::<QueueHandle>() == 0x18);
+
 exports! { "ntoskrnl.exe":
     fn KeInitializeSpinLock(lock: &AtomicUsize) { lock.store(0, Ordering::Relaxed); }
     fn KeAcquireSpinLockRaiseToDpc(lock: &AtomicUsize) -> u8 {
@@ -137,6 +147,17 @@ exports! { "ntoskrnl.exe":
             breach!("a shared spin lock is released at IRQL {}, to {old}", irql::current());
         }
         irql::set(old);
+    }
+    /// The thread's old IRQL waits in its `KLOCK_QUEUE_HANDLE`.
+    fn KeAcquireInStackQueuedSpinLock(lock: *const AtomicUsize, handle: *mut QueueHandle) {
+        irql::at_most(DISPATCH, "KeAcquireInStackQueuedSpinLock");
+        let old = irql::set(DISPATCH);
+        handle.write(QueueHandle { next: 0, lock, old });
+        acquire(&*lock);
+    }
+    fn KeReleaseInStackQueuedSpinLock(handle: &QueueHandle) {
+        release(&*handle.lock);
+        irql::set(handle.old);
     }
     fn ExInitializePushLock(lock: &AtomicUsize) { lock.store(0, Ordering::Relaxed); }
     fn ExAcquirePushLockExclusiveEx(lock: &AtomicUsize, _flags: u32) {

@@ -11,16 +11,18 @@ pub mod misc;
 pub mod pcw;
 pub mod pool;
 pub mod registry;
+pub mod rundown;
+pub mod work_item;
 
 pub(crate) fn exports() -> impl Iterator<Item = (&'static str, usize)> {
     [dispatcher::table(), dpc::table(), irql::table(), lock::table(), mdl::table()]
         .into_iter()
         .chain([etw::table(), misc::table(), misc::runtime(), pcw::table(), pool::table()])
-        .chain([event_log::table(), registry::table()])
+        .chain([event_log::table(), registry::table(), rundown::table(), work_item::table()])
         .flatten()
 }
 
-pub(crate) const LISTS: [&str; 12] = [
+pub(crate) const LISTS: [&str; 14] = [
     dispatcher::LIST,
     dpc::LIST,
     irql::LIST,
@@ -33,6 +35,8 @@ pub(crate) const LISTS: [&str; 12] = [
     pool::LIST,
     event_log::LIST,
     registry::LIST,
+    rundown::LIST,
+    work_item::LIST,
 ];
 
 pub type Pointer = *mut u8;

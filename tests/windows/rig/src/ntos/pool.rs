@@ -1,7 +1,7 @@
 //! Pool: who holds what, what was written past its end, and what happens when there is none.
 
 use std::alloc::{Layout, alloc, dealloc};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 
@@ -18,6 +18,8 @@ struct Block {
     layout: Layout,
     tag: [u8; 4],
     number: usize,
+    /// It is a consumer's, whose leaks are no breach.
+    is_consumers: bool,
 }
 
 static BLOCKS: Mutex<BTreeMap<usize, Block>> = Mutex::new(BTreeMap::new());
@@ -110,6 +112,21 @@ pub fn held() -> (usize, usize) {
     (blocks.len(), blocks.values().map(|block| block.len).sum())
 }
 
+/// A block is a consumer's, if it is one.
+pub(crate) fn give_to_consumer(start: Pointer) {
+    if let Some(block) = BLOCKS.lock().unwrap().get_mut(&(start as usize)) {
+        block.is_consumers = true;
+    }
+}
+
+/// Strikes off what a consumer still holds; how many blocks that were.
+pub(crate) fn forget_consumers() -> usize {
+    let mut blocks = BLOCKS.lock().unwrap();
+    let before = blocks.len();
+    blocks.retain(|_, block| !block.is_consumers);
+    before - blocks.len()
+}
+
 /// Reports every block that is still held, and forgets it.
 pub fn report_leaks() {
     let blocks = std::mem::take(&mut *BLOCKS.lock().unwrap());
@@ -123,7 +140,7 @@ pub fn report_leaks() {
     }
 }
 
-fn take(len: usize, tag: u32, zero: bool, lines: bool) -> Pointer {
+pub(crate) fn take(len: usize, tag: u32, zero: bool, lines: bool) -> Pointer {
     irql::at_most(DISPATCH, "ExAllocatePool");
     if len == 0 {
         breach!("an empty pool allocation");
@@ -145,7 +162,7 @@ fn take(len: usize, tag: u32, zero: bool, lines: bool) -> Pointer {
         start.write_bytes(if zero { 0 } else { FRESH }, len);
         start.add(len).cast::<[u8; 16]>().write_unaligned(FENCE);
         let number = TAKEN.fetch_add(1, Ordering::Relaxed);
-        let block = Block { len, layout, tag: tag.to_le_bytes(), number };
+        let block = Block { len, layout, tag: tag.to_le_bytes(), number, is_consumers: false };
         BLOCKS.lock().unwrap().insert(start as usize, block);
         start
     }
@@ -153,22 +170,45 @@ fn take(len: usize, tag: u32, zero: bool, lines: bool) -> Pointer {
 
 /// `tag` 0: any.
 fn give(start: Pointer, tag: u32) {
+    let Some(block) = strike(start, tag) else { return };
+    unsafe {
+        start.write_bytes(STALE, block.len);
+        dealloc(start, block.layout);
+    }
+}
+
+/// Frees a block whose owner may use it once more: nobody else gets the memory for long, and it is as it was, or filled with `fill`.
+pub(crate) fn retire(start: Pointer, fill: Option<u8>) {
+    static RETIRED: Mutex<VecDeque<(usize, Layout)>> = Mutex::new(VecDeque::new());
+    const MOST: usize = 4096;
+    let Some(block) = strike(start, 0) else { return };
+    if let Some(fill) = fill {
+        unsafe { start.write_bytes(fill, block.len) };
+    }
+    let mut retired = RETIRED.lock().unwrap();
+    retired.push_back((start as usize, block.layout));
+    if retired.len() > MOST
+        && let Some((start, layout)) = retired.pop_front()
+    {
+        unsafe { dealloc(start as Pointer, layout) };
+    }
+}
+
+/// Strikes a block off the books, and judges it. `tag` 0: any.
+fn strike(start: Pointer, tag: u32) -> Option<Block> {
     irql::at_most(DISPATCH, "ExFreePool");
     let Some(block) = BLOCKS.lock().unwrap().remove(&(start as usize)) else {
         breach!("pool at {start:?} is freed, which is not held");
-        return;
+        return None;
     };
     lock::forget(start as usize..start as usize + block.len);
     if tag != 0 && tag.to_le_bytes() != block.tag {
         breach!("pool of tag {:?} is freed as {:?}", block.tag, tag.to_le_bytes());
     }
-    unsafe {
-        if start.add(block.len).cast::<[u8; 16]>().read_unaligned() != FENCE {
-            breach!("pool was written past its {} bytes, tag {:?}", block.len, block.tag);
-        }
-        start.write_bytes(STALE, block.len);
-        dealloc(start, block.layout);
+    if unsafe { start.add(block.len).cast::<[u8; 16]>().read_unaligned() } != FENCE {
+        breach!("pool was written past its {} bytes, tag {:?}", block.len, block.tag);
     }
+    Some(block)
 }
 
 const FLAG_UNINITIALIZED: u64 = 2;

@@ -12,6 +12,8 @@ mod neighbours;
 mod net;
 mod offloads;
 mod outside;
+#[cfg(unix)]
+mod outsiders;
 mod overflow;
 mod power;
 mod race;
@@ -34,6 +36,7 @@ use crate::ndis::{config, device, driver as registration, eventually, nbl, switc
 use crate::netio;
 use crate::ntos::{dispatcher, dpc, etw, event_log, lock, mdl, pcw, pool, registry};
 use crate::schedule;
+use crate::wsk;
 
 type Scenario = fn(&dyn Host, &[String]);
 
@@ -104,6 +107,10 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("many-dead-peers", threads::many_dead_peers),
     ("rping-connect", outside::rping_connect),
     ("rping-serve", outside::rping_serve),
+    #[cfg(unix)]
+    ("outsiders", outsiders::outsiders),
+    #[cfg(unix)]
+    ("outsiders-process", outsiders::outsiders_process),
     ("overflow", overflow::overflow),
     ("race", race::race),
 ];
@@ -241,6 +248,7 @@ fn clean(when: &str) {
     work::report_leaks();
     config::report_leaks();
     netio::report_leaks();
+    wsk::report_leaks();
     registration::report_leaks();
     etw::report_leaks();
     pcw::report_leaks();
