@@ -1,11 +1,12 @@
 //! Goal: consumers shaped like the real ones work over a link that loses, repeats, reorders and
 //! damages frames: every byte is right, none beside it is touched, every request ends exactly once,
 //! and nothing is left.
-//! Method: a model of Microsoft's kernel sample and a model of SMB Direct, each for 10,000 transfers
-//! of random kind, length and place. Each transfer has memory of its own among guard bytes.
+//! Method: a model of Microsoft's kernel sample, also with what its tools NDKPing and NDKPerf ask for, and a model of
+//! SMB Direct, each for 10,000 transfers of random kind, length and place. Each transfer has memory of its own among guard bytes.
 //! `MODELS_SEED` chooses them and the fates of the frames.
 #![allow(unsafe_code, reason = "calls through the tables")]
 
+mod profile;
 mod sample;
 mod smb;
 
@@ -39,9 +40,9 @@ fn seed() -> u64 {
     seed
 }
 
-/// The length of a transfer: mostly short, sometimes long.
-fn length(rng: &mut Rng) -> usize {
-    1 + if rng.one_in(32) { rng.below(128 << 10) } else { rng.below(8 << 10) }
+/// The length of a transfer: mostly short; one of `long_of` has up to `long_len` bytes.
+fn length(rng: &mut Rng, long_of: usize, long_len: usize) -> usize {
+    1 + if rng.one_in(long_of) { rng.below(long_len) } else { rng.below(8 << 10) }
 }
 
 /// What transfer `id` carries.

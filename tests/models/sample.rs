@@ -1,15 +1,17 @@
-//! A consumer shaped like Microsoft's kernel sample.
+//! Consumers shaped like Microsoft's kernel sample, and like the two tools that were made of it: NDKPing.sys and NDKPerf.sys.
+//! What each asks for is a [`Profile`]; what they do is the sample's.
 //!
 //! * An adapter instance per socket, and one for the listener, whose connectors accept queue pairs of
 //!   the others.
-//! * Queues as deep as the adapter lets them be; 512 fast-register regions of the largest size per
+//! * Queues as deep as the adapter and the profile let them be; 512 fast-register regions of the largest size per
 //!   socket, their tokens read once. A region is registered under an invented address with an offset
-//!   of 0.
+//!   of 0; the tools give all the same.
 //! * Receives are posted after the accept, so what the client sends at once meets an empty queue.
 //! * The notification takes completions until there are none, and arms again before it returns.
 //! * Up to 16 deferred posts before one that is not.
 //! * A flush and a close end a connection; regions are closed while they are registered.
 
+use super::profile::{NDKPERF, NDKPING, Profile, SAMPLE};
 use super::*;
 use ndk_consumer::Remote;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,9 +22,8 @@ const REGIONS: usize = 512;
 /// Transfers of a socket at once.
 const SLOTS: usize = 16;
 const RECEIVES: usize = 24;
-/// A message: what is to be done, and up to this many bytes of data.
-const HEADER: usize = 40;
-const DATA: usize = 8 << 10;
+/// What is to be done, in front of a message's data.
+pub(super) const HEADER: usize = 40;
 
 enum Event {
     Received(Done),
@@ -85,18 +86,19 @@ struct End {
     /// Requests that have not ended.
     outstanding: usize,
     rng: Rng,
+    profile: &'static Profile,
 }
 
 impl End {
-    fn new(net: &Faulty, host: usize, seed: u64) -> Self {
+    fn new(net: &Faulty, host: usize, seed: u64, profile: &'static Profile) -> Self {
         let adapter = net.open(host);
         let info = adapter.info().unwrap();
         assert_ne!(info.AdapterFlags & NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED, 0);
-        let depth = |limit: u32| limit.min(info.MaxCqDepth).min(65_535);
+        let depth = |limit: u32| limit.min(info.MaxCqDepth).min(profile.depth);
         let size = QpSize {
             depths: [depth(info.MaxReceiveQueueDepth), depth(info.MaxInitiatorQueueDepth)],
             sges: [info.MaxReceiveRequestSge, info.MaxInitiatorRequestSge]
-                .map(|most| most.min(128)),
+                .map(|most| most.min(profile.sges)),
             inline: 0,
         };
         let (sender, events) = channel();
@@ -110,9 +112,9 @@ impl End {
         };
         let socket = Socket::new(adapter, size, [&received, &sent]);
         let mut rng = Rng(seed);
-        let message = |_| Area::new(&socket.adapter, &mut rng, HEADER + DATA);
+        let message = |_| Area::new(&socket.adapter, &mut rng, HEADER + profile.data_len);
         let receives = (0..RECEIVES).map(message).collect();
-        Self { socket, sender, events, receives, outstanding: 0, rng }
+        Self { socket, sender, events, receives, outstanding: 0, rng, profile }
     }
 
     fn left(&self) -> Left {
@@ -223,9 +225,9 @@ struct Client {
 }
 
 impl Client {
-    fn run(net: &Faulty, ids: Range<u64>, seed: u64) {
-        let end = End::new(net, 0, seed);
-        let pages = end.socket.adapter.info().unwrap().FRMRPageCount;
+    fn run(net: &Faulty, ids: Range<u64>, seed: u64, profile: &'static Profile) {
+        let end = End::new(net, 0, seed, profile);
+        let pages = end.socket.adapter.info().unwrap().FRMRPageCount.min(profile.pages);
         let region = |_| {
             let mr = end.socket.pd.create_frmr(pages, true).unwrap();
             Region { mr, token: mr.token() }
@@ -278,10 +280,10 @@ impl Client {
         let kind = [Kind::Send, Kind::Fetch, Kind::Store][end.rng.below(3)];
         let (adapter, token) = (Arc::clone(&end.socket.adapter), end.socket.token);
         let (area, region) = if kind == Kind::Send {
-            let len = end.rng.below(DATA);
+            let len = end.rng.below(end.profile.data_len);
             (Area::with(&adapter, &mut end.rng, &pattern(id, len.max(1))), None)
         } else {
-            let len = length(&mut end.rng);
+            let len = length(&mut end.rng, end.profile.long_of, end.profile.long_len);
             let bytes = if kind == Kind::Fetch { pattern(id, len) } else { vec![0; len] };
             let area = Area::with(&adapter, &mut end.rng, &bytes);
             (area, Some(free.pop_front().expect("more regions than transfers")))
@@ -289,7 +291,8 @@ impl Client {
         let mut remote = Remote { address: 0, token: 0 };
         if let Some(region) = region {
             let Region { mr, token } = regions[region];
-            let base = 0x6000_0000_0000 + (id << 20) + u64::from(area.lam.fbo());
+            let base = end.profile.base.unwrap_or(0x6000_0000_0000 + (id << 20));
+            let base = base + u64::from(area.lam.fbo());
             remote = Remote { address: base, token };
             let pages = area.lam.pages();
             let what = Post::FastRegister { mr, pages: &pages, fbo: 0, len: area.len, base };
@@ -355,8 +358,8 @@ struct Server {
 }
 
 impl Server {
-    fn run(net: &Faulty, connector: Object<NDK_CONNECTOR>, seed: u64) {
-        let end = End::new(net, 1, seed);
+    fn run(net: &Faulty, connector: Object<NDK_CONNECTOR>, seed: u64, profile: &'static Profile) {
+        let end = End::new(net, 1, seed, profile);
         let left = end.left();
         assert_eq!(wait(|then| connector.accept(end.socket.qp, left, then)), STATUS_SUCCESS);
         // As late as it may be: the client has sent already.
@@ -435,9 +438,29 @@ impl Server {
     }
 }
 
+/// Runs two clients and their servers of this profile.
+macro_rules! transfers {
+    ($profile:expr) => {{
+        let net = connections(
+            |net, ids, seed| Client::run(net, ids, seed, &$profile),
+            |net, connector, seed| Server::run(net, connector, seed, &$profile),
+        );
+        assert!(net.rnr_naks[1].count() > 0);
+        net.finish();
+    }};
+}
+
 #[test]
 fn a_consumer_like_the_kernel_sample() {
-    let net = connections(Client::run, Server::run);
-    assert!(net.rnr_naks[1].count() > 0);
-    net.finish();
+    transfers!(SAMPLE);
+}
+
+#[test]
+fn a_consumer_that_asks_for_what_ndkping_does() {
+    transfers!(NDKPING);
+}
+
+#[test]
+fn a_consumer_that_asks_for_what_ndkperf_does() {
+    transfers!(NDKPERF);
 }

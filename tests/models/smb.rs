@@ -370,7 +370,8 @@ impl Client {
         let Some(id) = self.ids.next() else { return };
         let Self { peer, slots, .. } = self;
         let (mr, token, transfer) = &mut slots[slot];
-        let (adapter, len) = (Arc::clone(&peer.socket.adapter), length(&mut peer.rng));
+        let (adapter, len) =
+            (Arc::clone(&peer.socket.adapter), length(&mut peer.rng, 32, 128 << 10));
         let (kind, bytes, rights) = if peer.rng.below(2) == 0 {
             (Kind::Read, vec![0; len], NDK_OP_FLAG_ALLOW_REMOTE_WRITE)
         } else {
