@@ -47,4 +47,16 @@ pub fn run_at<R>(irql: u8, what: &'static str, f: impl FnOnce() -> R) -> R {
 
 exports! { "ntoskrnl.exe":
     fn KeGetCurrentIrql() -> u8 { current() }
+    fn KfRaiseIrql(new: u8) -> u8 {
+        if new < current() {
+            breach!("KfRaiseIrql lowers {} to {new}", current());
+        }
+        set(new)
+    }
+    fn KeLowerIrql(new: u8) {
+        if new > current() {
+            breach!("KeLowerIrql raises {} to {new}", current());
+        }
+        set(new);
+    }
 }
