@@ -106,6 +106,9 @@ list! {
         "a key ends after the requests that use it (10.6.5.1)";
 
 // ---- completer ----------------------------------------------------------------------------------
+    AnswerToAProbeIsMeasured "qp/send/completer.rs":
+        "if !(self.answers || read && sq.responses_missing()) {" => "if !(read && sq.responses_missing()) {",
+        "a lost ACK makes no probe later";
     AckCoversOneMore "qp/send/completer.rs":
         "self.acknowledge(now, psn.add(1), sq, out);" => "self.acknowledge(now, psn.add(2), sq, out);",
         "an ACK covers its PSN and none after it";

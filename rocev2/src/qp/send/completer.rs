@@ -642,8 +642,9 @@ impl Completer {
         if let Some((psn, sent_at, read)) = self.timed
             && sq.acked().since(psn) > 0
         {
-            // An acknowledgement beyond a READ is no response to it.
-            if !(read && sq.responses_missing()) {
+            // An acknowledgement beyond a READ is no response to it, nor is the answer to a probe one to the packet whose ACK was
+            // lost: with the silence before the probe in the estimate, each lost ACK would have the next probe come later.
+            if !(self.answers || read && sq.responses_missing()) {
                 self.timer.sample(now, now.nanos_since(sent_at), read);
             }
             self.timed = None;

@@ -141,3 +141,32 @@ fn no_probe_precedes_what_requests_a_response() {
     let probes = pair.sent[0].iter().filter(|(opcode, _)| *opcode == Opcode::WriteOnly).count();
     assert_eq!(probes, 1 + 1, "the short WRITE, and a probe");
 }
+
+/// The answer to a probe does not tell how long the packet took whose ACK was lost: one message at a time, with every fourth ACK
+/// lost, goes on as fast as at first.
+#[test]
+fn lost_acks_make_no_probe_later() {
+    let mut pair = Pair::new(10_000, Settings { make: Make::Keeper, ..CLEAN });
+    let rkey = pair.nodes[1].key;
+    let cross = |pair: &mut Pair, from: usize| {
+        pair.transmit(from);
+        pair.now = pair.now + Duration::from_micros(10);
+        pair.deliver(1 - from);
+    };
+    let mut waits = Vec::new();
+    for round in 0..40 {
+        let sgl = pair.nodes[0].sge(0, 8);
+        pair.nodes[0].send(round, SendOp::Write { va: BASE, rkey }, sgl);
+        cross(&mut pair, 0);
+        if round % 4 == 3 {
+            assert_eq!(pair.taken(1).len(), 1, "the ACK is lost");
+            let before = pair.now;
+            pair.wait(0);
+            waits.push(pair.now.saturating_since(before));
+            cross(&mut pair, 0);
+        }
+        cross(&mut pair, 1);
+        assert_eq!(pair.nodes[0].statuses().last(), Some(&(round, WcStatus::Success)));
+    }
+    assert!(waits.iter().all(|wait| *wait <= waits[0]), "{waits:?}");
+}
