@@ -107,25 +107,27 @@ fn row(host: Host, consumer: &str, test: &str, how: &str) {
     let name = [host.name(), consumer, test, how].join(" ");
     let name = name.trim();
     let Some(file) = file_of(consumer) else {
-        return skip(&format!("{name}: NDK_CONSUMERS names no folder with {consumer}.sys"));
+        return skip(&format!("NDK_CONSUMERS names no folder with {consumer}.sys"));
     };
     // One at a time: each has the processors that a machine has.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let (mut passed, mut own) = (0, Vec::new());
+    let (mut passed, mut own, mut products) = (0, Vec::new(), Vec::new());
     for run in 1..=runs() {
         let Some(mut rig) = host.rig() else { return };
         let report = report_of(rig.arg(&file).arg(test).args(how.split_whitespace()));
-        match judge(consumer, test, how, &report) {
+        match judge(consumer, test, &report) {
             Outcome::Passed => passed += 1,
             Outcome::Own(failure) => own.push(failure.to_string()),
-            Outcome::Products(why) => panic!("{name}, run {run}: {why}\n{report}"),
+            Outcome::Products(why) => products.push(format!("{name}, run {run}: {why}\n{report}")),
         }
     }
-    println!("{name}: {passed} passed, {} the consumer's own, 0 the product's", own.len());
+    let [owns, faults] = [own.len(), products.len()];
+    println!("{name}: {passed} passed, {owns} the consumer's own, {faults} the product's");
     own.sort();
     own.dedup();
     own.iter().for_each(|failure| println!("    {failure}"));
+    assert!(products.is_empty(), "{}", products.concat());
 }
 
 /// The report of one run.

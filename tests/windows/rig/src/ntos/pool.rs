@@ -1,7 +1,9 @@
 //! Pool: who holds what, what was written past its end, and what happens when there is none.
 
 use std::alloc::{Layout, alloc, dealloc};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+#[cfg(unix)]
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 
@@ -19,6 +21,7 @@ struct Block {
     tag: [u8; 4],
     number: usize,
     /// It is a consumer's, whose leaks are no breach.
+    #[cfg_attr(windows, expect(dead_code, reason = "consumers of others run in a Linux process"))]
     is_consumers: bool,
 }
 
@@ -113,6 +116,7 @@ pub fn held() -> (usize, usize) {
 }
 
 /// A block is a consumer's, if it is one.
+#[cfg(unix)]
 pub(crate) fn give_to_consumer(start: Pointer) {
     if let Some(block) = BLOCKS.lock().unwrap().get_mut(&(start as usize)) {
         block.is_consumers = true;
@@ -120,6 +124,7 @@ pub(crate) fn give_to_consumer(start: Pointer) {
 }
 
 /// Strikes off what a consumer still holds; how many blocks that were.
+#[cfg(unix)]
 pub(crate) fn forget_consumers() -> usize {
     let mut blocks = BLOCKS.lock().unwrap();
     let before = blocks.len();
@@ -178,6 +183,7 @@ fn give(start: Pointer, tag: u32) {
 }
 
 /// Frees a block whose owner may use it once more: nobody else gets the memory for long, and it is as it was, or filled with `fill`.
+#[cfg(unix)]
 pub(crate) fn retire(start: Pointer, fill: Option<u8>) {
     static RETIRED: Mutex<VecDeque<(usize, Layout)>> = Mutex::new(VecDeque::new());
     const MOST: usize = 4096;

@@ -11,8 +11,8 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use driver::abi::*;
 
-use super::late;
 use super::thunk::{ARGUMENTS, Convention, call, stub};
+use super::{bytes, late};
 use crate::ntos::irql::{self, DISPATCH};
 use crate::stack;
 
@@ -143,6 +143,10 @@ pub(crate) fn tell() {
         say!("boundary: {count} times {what} {status:#x}");
     }
     say!("boundary: {} notifications, {} of them empty", seen.notifications, seen.empty);
+    let [compared, missing] = bytes::compared();
+    say!(
+        "boundary: the bytes of {compared} requests were compared, and {missing} SENDs have not arrived"
+    );
 }
 
 /// Whether a listener of the consumer listens.
@@ -212,6 +216,7 @@ unsafe fn function(site: &'static Site, arguments: *mut u64) -> u64 {
         for &(place, callback) in callbacks(site.name) {
             words[place] = wrap(words[place], callback, site);
         }
+        unsafe { bytes::begins(site.name, &words) };
     });
     let result = match site.provider {
         Convention::Windows => call(site.target, site.provider, words),
@@ -224,6 +229,7 @@ unsafe fn function(site: &'static Site, arguments: *mut u64) -> u64 {
 /// Notes how a function has ended.
 unsafe fn returned(site: &Site, words: &[u64; ARGUMENTS], result: u64) {
     let status = result as u32;
+    bytes::ends(site.name, words, result);
     match site.name {
         "NdkGetCqResults" => results(words[1], status, size_of::<NDK_RESULT>()),
         "NdkGetCqResultsEx" => results(words[1], status, size_of::<NDK_RESULT_EX>()),
@@ -232,7 +238,9 @@ unsafe fn returned(site: &Site, words: &[u64; ARGUMENTS], result: u64) {
     }
     let created = callbacks(site.name).iter().find(|(_, callback)| *callback == Callback::Creation);
     if let (Some((place, _)), 0) = (created, status) {
-        adopt((words[place + 2] as *const u64).read(), site.provider);
+        let object = (words[place + 2] as *const u64).read();
+        bytes::created(words[place + 1], object);
+        adopt(object, site.provider);
     }
 }
 
@@ -242,7 +250,10 @@ unsafe fn results(start: u64, count: u32, len: usize) {
         SEEN.lock().unwrap().empty += 1;
     }
     for index in 0..count as usize {
-        note("a result".into(), (start as *const u8).add(index * len).cast::<u32>().read());
+        let place = (start as *const u8).add(index * len);
+        let [status, received] = place.cast::<[u32; 2]>().read();
+        bytes::result(place.add(16).cast::<u64>().read(), status, received as usize);
+        note("a result".into(), status);
     }
 }
 
@@ -269,11 +280,12 @@ unsafe fn arrives(site: &Site, callback: Callback, words: &[u64; ARGUMENTS]) {
     ) {
         late::rest();
     }
-    let [_, status, object, ..] = *words;
+    let [context, status, object, ..] = *words;
     match callback {
         Callback::Creation => {
             note(format!("end of {}", site.name), status as u32);
             if status as u32 == 0 {
+                bytes::created(context, object);
                 adopt(object, site.provider);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{file, text};
+use super::{file, text, waits};
 use crate::ntos::irql::{self, PASSIVE};
 use crate::ntos::{Pointer, SUCCESS, UnicodeString, misc, pool};
 
@@ -63,6 +63,7 @@ pub(crate) fn find(function: &str) -> Option<usize> {
         ("ZwCreateFile", file::create as *const () as usize),
         ("ZwWriteFile", file::write as *const () as usize),
         ("ZwClose", file::close as *const () as usize),
+        ("KeWaitForSingleObject", waits::wait as *const () as usize),
     ];
     if UNCALLED.contains(&function) || function == "ZwSetValueKey" {
         return Some(uncalled as *const () as usize);
@@ -76,6 +77,19 @@ unsafe extern "win64" fn uncalled() -> i32 {
         breach!("the consumer calls what the stand-in has no code for");
         NOT_SUPPORTED
     })
+}
+
+/// Fresh pool has whatever bytes; those of a message differ at each place, so that a byte in a wrong place shows.
+unsafe fn fill_message(start: Pointer, len: usize) {
+    const SHORTEST: usize = 4096;
+    if start.is_null() || len < SHORTEST {
+        return;
+    }
+    let mut word = start as u64 | 1;
+    for place in 0..len / 8 {
+        word = word.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        start.cast::<u64>().add(place).write_unaligned(word);
+    }
 }
 
 exports! { "ntoskrnl.exe":
@@ -108,6 +122,7 @@ exports! { "ntoskrnl.exe":
     fn ExAllocatePoolWithTagPriority(kind: u32, len: usize, tag: u32, _priority: i32) -> Pointer {
         if kind != NON_PAGED_NX { breach!("pool type {kind}, not NonPagedPoolNx"); }
         let start = pool::take(len, tag, false, false);
+        fill_message(start, len);
         pool::give_to_consumer(start);
         start
     }

@@ -5,9 +5,10 @@
 //!
 //! [`kernel`]: what such a driver imports that the image does not. [`trap`]: the instructions that a kernel alone may
 //! execute. [`text`], [`file`], [`trace`]: how it tells what it does. [`boundary`] notes each call between consumer and
-//! provider, by the functions of [`thunk`].
+//! provider, by the functions of [`thunk`], and [`bytes`] compares what has arrived with what was sent.
 
 pub(crate) mod boundary;
+mod bytes;
 mod file;
 pub mod kernel;
 pub mod late;
@@ -15,6 +16,7 @@ mod text;
 pub(crate) mod thunk;
 mod trace;
 pub(crate) mod trap;
+pub(crate) mod waits;
 
 use std::ffi::c_void;
 use std::path::Path;
