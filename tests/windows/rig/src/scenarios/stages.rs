@@ -9,6 +9,8 @@ fn live(host: &dyn Host, nic: &Nic) -> bool {
     if host.load().is_err() {
         return false;
     }
+    // The offer that comes with the load would otherwise be taken by an adapter that has not started yet.
+    nic::settle();
     let vnic = add(0, nic);
     expect_ready(vnic, nic);
     nic::settle();
