@@ -34,7 +34,13 @@ use rocev2::wire;
 pub(crate) const OBJECTS_MAX: usize = if cfg!(all(loom, test)) { 2 } else { 1 << 21 };
 /// Objects at a time whose doorbells may ring: QPs, and as many CQs, SRQs and listeners together. The ring
 /// of doorbells of each core has a place for each.
-pub(crate) const RINGERS_MAX: usize = if cfg!(all(loom, test)) { 2 } else { 1 << 16 };
+pub(crate) const RINGERS_MAX: usize = if cfg!(all(loom, test)) {
+    2
+} else if cfg!(miri) {
+    1 << 8
+} else {
+    1 << 16
+};
 /// Other control messages on their way at a time. They have places of their own, so that a provider
 /// full of objects still serves those that it has.
 const REQUESTS_MAX: usize = if cfg!(all(loom, test)) { 1 } else { 1 << 14 };

@@ -46,7 +46,7 @@ const fn ip(host: u8) -> IpAddr {
 
 impl Pair {
     fn new() -> Self {
-        let (first, second) = memory::pair(MemoryConfig::default());
+        let (first, second) = memory::pair(MemoryConfig { depth: 8, ..MemoryConfig::default() });
         let provider = |edge, host| {
             let mut config = ProviderConfig::new(vec![ip(host)]);
             config.limits.reorder_pool = 1 << 16;
