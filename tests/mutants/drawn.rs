@@ -18,6 +18,35 @@ pub(crate) struct Draw {
     pub(crate) count: usize,
 }
 
+impl Draw {
+    /// Keeps one in so many of the functions that are drawn, chosen by `seed`; as many again may take the place of those in which
+    /// no bug compiles.
+    pub(crate) fn keep_part(&mut self, seed: u64) {
+        let part = self.bugs.first().map_or(1, Bug::part);
+        let mut functions = self.functions();
+        functions.sort_by_cached_key(|function| hash(seed, function));
+        let count = self.count.div_ceil(part);
+        functions.truncate(2 * count);
+        self.bugs.retain(|bug| functions.iter().any(|function| function == bug.function()));
+        self.count = count;
+    }
+
+    /// Keeps, of the functions that are drawn, the bugs that `named` chooses.
+    pub(crate) fn keep_named(&mut self, named: impl Fn(&Bug) -> bool) {
+        let functions = self.functions();
+        let is_drawn = |bug: &Bug| functions.iter().any(|function| function == bug.function());
+        self.bugs.retain(|bug| is_drawn(bug) && named(bug));
+    }
+
+    /// The functions that are drawn, if a bug compiles in each.
+    fn functions(&self) -> Vec<String> {
+        let mut functions: Vec<_> = self.bugs.iter().map(|bug| bug.function().to_owned()).collect();
+        functions.dedup();
+        functions.truncate(self.count);
+        functions
+    }
+}
+
 /// What is drawn by `seed`.
 pub(crate) fn draws(root: &Path, seed: u64) -> Vec<Draw> {
     let draw =
