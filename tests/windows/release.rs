@@ -114,6 +114,8 @@ fn it_is_complete() {
             "Ndkrocev2.psm1",
             "README.md",
             "SHA256SUMS",
+            "ndkflight.pdb",
+            "ndkflight.sys",
             "ndkrocev2-lower.cat",
             "ndkrocev2-lower.inf",
             "ndkrocev2.cat",

@@ -28,6 +28,8 @@ use sign::Signer;
 
 /// The image, by the name that both INFs give it.
 pub const IMAGE: &str = "ndkrocev2.sys";
+/// The flight consumer, by the name that `ndkrocev2ctl flight` looks for.
+pub const CONSUMER: &str = "ndkflight.sys";
 /// Files of the repository that go in as they are.
 const DOCUMENTS: [&str; 6] = [
     "inf/README.md",
@@ -123,18 +125,17 @@ pub fn release(request: &Request) -> Result<Release> {
     let signer = signer(request, work.path())?;
     let image = match &request.image {
         Some(image) => image.clone(),
-        None => build(root, request.arch)?,
+        None => build(root, request.arch, None)?,
     };
     let mut files = Files::new();
     for name in DOCUMENTS {
         let bytes = fs::read(root.join(name)).with_context(|| name.to_owned())?;
         files.insert(name.rsplit('/').next().unwrap_or(name).to_owned(), bytes);
     }
-    files.insert("ndkrocev2.pdb".to_owned(), fs::read(image.with_extension("pdb"))?);
-    let signed = work.path().join(IMAGE);
-    signer.sign(&image, &signed)?;
-    signer.verify(&signed, None)?;
-    files.insert(IMAGE.to_owned(), fs::read(&signed)?);
+    let consumer = build(root, request.arch, Some("flight"))?;
+    for (built, name) in [(&image, IMAGE), (&consumer, CONSUMER)] {
+        add_image(built, name, &signer, work.path(), &mut files)?;
+    }
     for package in PACKAGES {
         let (inf, catalog) = package_files(package, request, &origin, &files[IMAGE])?;
         add_signed(package, inf, &catalog, &signer, work.path(), &mut files)?;
@@ -142,7 +143,9 @@ pub fn release(request: &Request) -> Result<Release> {
     let certificate = work.path().join(CERTIFICATE);
     signer.certificate(&certificate)?;
     files.insert(CERTIFICATE.to_owned(), fs::read(certificate)?);
-    let mut programs = vec![Program { package: "ndkrocev2", target: request.arch.target() }];
+    let target = request.arch.target();
+    let mut programs: Vec<_> =
+        ["ndkrocev2", "ndkflight"].map(|package| Program { package, target }).into();
     if let Some((tool, unsigned)) = tool::build(root, request.arch)? {
         let signed = work.path().join(tool::NAME);
         signer.sign(&unsigned, &signed)?;
@@ -167,10 +170,10 @@ fn signer(request: &Request, work: &Path) -> Result<Signer> {
     }
 }
 
-/// The path of the image, beside which its symbols lie.
-fn build(root: &Path, arch: Arch) -> Result<PathBuf> {
+/// The path of an image, beside which its symbols lie: that of the driver, or of another variant of the script.
+fn build(root: &Path, arch: Arch, variant: Option<&str>) -> Result<PathBuf> {
     let script = root.join("tests/windows/build");
-    let built = Command::new(&script).arg(arch.rust()).output();
+    let built = Command::new(&script).arg(arch.rust()).args(variant).output();
     let built = built.with_context(|| script.display().to_string())?;
     let said = String::from_utf8_lossy(&built.stderr).trim().to_owned();
     if built.status.code() == Some(CANNOT) {
@@ -180,6 +183,23 @@ fn build(root: &Path, arch: Arch) -> Result<PathBuf> {
         bail!("{}: {}\n{said}", script.display(), built.status);
     }
     Ok(root.join(String::from_utf8_lossy(&built.stdout).trim()))
+}
+
+/// Adds an image, signed, and its symbols.
+fn add_image(
+    built: &Path,
+    name: &str,
+    signer: &Signer,
+    work: &Path,
+    files: &mut Files,
+) -> Result<()> {
+    let symbols = Path::new(name).with_extension("pdb").display().to_string();
+    files.insert(symbols, fs::read(built.with_extension("pdb"))?);
+    let signed = work.join(name);
+    signer.sign(built, &signed)?;
+    signer.verify(&signed, None)?;
+    files.insert(name.to_owned(), fs::read(&signed)?);
+    Ok(())
 }
 
 /// The INF, and the catalog that vouches for it and the image.
