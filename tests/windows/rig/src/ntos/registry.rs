@@ -29,13 +29,14 @@ const NOT_FOUND: i32 = 0xC000_0034_u32.cast_signed();
 const INVALID_HANDLE: i32 = 0xC000_0008_u32.cast_signed();
 const BUFFER_OVERFLOW: i32 = 0x8000_0005_u32.cast_signed();
 
-/// The key that the INF makes, below that of the service.
-const PARAMETERS: &str = "\\Services\\ndkrocev2\\Parameters";
+/// The services whose keys have one for parameters, and what stands before the names of its values here.
+const SERVICES: [(&str, &str); 2] = [("ndkrocev2", ""), ("ndkflight", "ndkflight\\")];
 
-/// A handle, with the rights that it was opened for.
+/// A handle, with the rights that it was opened for, and what stands before the names of the key's values.
 struct Handle {
     number: usize,
     access: u32,
+    prefix: &'static str,
 }
 
 struct Registry {
@@ -64,6 +65,16 @@ static LEFT: AtomicIsize = AtomicIsize::new(-1);
 
 fn registry() -> std::sync::MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Sets a value, as an administrator does. Before the names of the flight's values stands its service.
+pub fn set(name: &str, text: &str) {
+    registry().values.insert(name.to_owned(), text.to_owned());
+}
+
+/// A value as it is now.
+pub fn get(name: &str) -> Option<String> {
+    registry().values.get(name).cloned()
 }
 
 /// What is on the disk.
@@ -119,17 +130,17 @@ pub fn report_leaks() {
     }
 }
 
-/// Whether the handle may be used for this.
-fn may(registry: &Registry, number: usize, access: u32, call: &str) -> bool {
+/// What stands before the names of the key's values, where the handle may be used for this.
+fn may(registry: &Registry, number: usize, access: u32, call: &str) -> Option<&'static str> {
     let handle = registry.handles.iter().find(|handle| handle.number == number);
     match handle {
         None => breach!("{call}: {number:#x} is no open key"),
         Some(handle) if handle.access & access != access => {
             breach!("{call}: {number:#x} was not opened for it")
         }
-        Some(_) => return true,
+        Some(handle) => return Some(handle.prefix),
     }
-    false
+    None
 }
 
 unsafe fn text_of(data: *const u16, len: u32) -> String {
@@ -152,21 +163,22 @@ exports! { "ntoskrnl.exe":
         if attributes.flags & KERNEL_HANDLE == 0 { breach!("{name}: a process could use the handle of the key"); }
         if access & !(QUERY | SET) != 0 { breach!("{name} is opened for {access:#x}"); }
         if fails("ZwOpenKey") { return INSUFFICIENT_RESOURCES; }
-        if !name.to_lowercase().ends_with(&PARAMETERS.to_lowercase()) {
+        let is_of = |service: &str| name.to_lowercase().ends_with(&format!("\\services\\{service}\\parameters"));
+        let Some((_, prefix)) = SERVICES.into_iter().find(|(service, _)| is_of(service)) else {
             breach!("the key {name} is not the driver's");
             return NOT_FOUND;
-        }
+        };
         let number = NEXT.fetch_add(4, Ordering::Relaxed);
-        registry().handles.push(Handle { number, access });
+        registry().handles.push(Handle { number, access, prefix });
         handle.write(number);
         SUCCESS
     }
     fn ZwQueryValueKey(handle: usize, name: &UnicodeString, class: i32, information: Pointer, len: u32, needed: *mut u32) -> i32 {
         let registry = registry();
-        if !may(&registry, handle, QUERY, "ZwQueryValueKey") { return INVALID_HANDLE; }
+        let Some(prefix) = may(&registry, handle, QUERY, "ZwQueryValueKey") else { return INVALID_HANDLE };
         if class != PARTIAL_INFORMATION { breach!("ZwQueryValueKey: class {class}"); }
         if fails("ZwQueryValueKey") { return INSUFFICIENT_RESOURCES; }
-        let Some(text) = registry.values.get(&name.text()) else { return NOT_FOUND };
+        let Some(text) = registry.values.get(&format!("{prefix}{}", name.text())) else { return NOT_FOUND };
         let units: Vec<u16> = text.encode_utf16().chain([0]).collect();
         let bytes = size_of_val(&*units);
         needed.write(12 + bytes as u32);
@@ -178,15 +190,15 @@ exports! { "ntoskrnl.exe":
     }
     fn ZwSetValueKey(handle: usize, name: &UnicodeString, _title: u32, kind: u32, data: *const u16, len: u32) -> i32 {
         let mut registry = registry();
-        if !may(&registry, handle, SET, "ZwSetValueKey") { return INVALID_HANDLE; }
+        let Some(prefix) = may(&registry, handle, SET, "ZwSetValueKey") else { return INVALID_HANDLE };
         if kind != TEXT { breach!("ZwSetValueKey: {} is of type {kind}", name.text()); }
         if fails("ZwSetValueKey") { return INSUFFICIENT_RESOURCES; }
-        registry.values.insert(name.text(), text_of(data, len));
+        registry.values.insert(format!("{prefix}{}", name.text()), text_of(data, len));
         SUCCESS
     }
     fn ZwFlushKey(handle: usize) -> i32 {
         let mut registry = registry();
-        if !may(&registry, handle, 0, "ZwFlushKey") { return INVALID_HANDLE; }
+        if may(&registry, handle, 0, "ZwFlushKey").is_none() { return INVALID_HANDLE; }
         if fails("ZwFlushKey") { return INSUFFICIENT_RESOURCES; }
         registry.on_disk = registry.values.clone();
         let stage = registry.values.get("LastStage").cloned().unwrap_or_default();
