@@ -61,14 +61,28 @@ mod over_a_process {
         ndkping_pings_a_peer_with_late_callbacks: "NDKPing" "rping" "late=300";
         ndkping_pings_a_peer_under_the_verifier: "NDKPing" "rping" "verify";
         ndkping_pings_itself: "NDKPing" "rping" "self";
+        ndkping_pings_itself_with_late_callbacks: "NDKPing" "rping" "self late=300";
+        ndkping_pings_itself_under_the_verifier: "NDKPing" "rping" "self verify";
         ndkping_reads: "NDKPing" "read" "";
+        ndkping_reads_over_3_percent_loss: "NDKPing" "read" "loss=33 late=3000";
+        ndkping_reads_over_10_percent_loss: "NDKPing" "read" "loss=10 late=3000";
+        ndkping_reads_with_late_callbacks: "NDKPing" "read" "late=3000";
+        ndkping_reads_under_the_verifier: "NDKPing" "read" "verify late=3000";
         ndkping_writes: "NDKPing" "write" "";
+        ndkping_writes_over_3_percent_loss: "NDKPing" "write" "loss=33 late=3000";
+        ndkping_writes_over_10_percent_loss: "NDKPing" "write" "loss=10 late=3000";
+        ndkping_writes_with_late_callbacks: "NDKPing" "write" "late=3000";
+        ndkping_writes_under_the_verifier: "NDKPing" "write" "verify late=3000";
         ndkperf_pings_a_peer: "NDKPerf" "rping" "";
+        ndkperf_pings_a_peer_over_3_percent_loss: "NDKPerf" "rping" "loss=33";
         ndkperf_pings_a_peer_over_10_percent_loss: "NDKPerf" "rping" "loss=10";
         ndkperf_pings_a_peer_with_late_callbacks: "NDKPerf" "rping" "late=300";
         ndkperf_pings_a_peer_under_the_verifier: "NDKPerf" "rping" "verify";
         ndkperf_writes: "NDKPerf" "rperf" "";
+        ndkperf_writes_over_3_percent_loss: "NDKPerf" "rperf" "loss=33";
+        ndkperf_writes_over_10_percent_loss: "NDKPerf" "rperf" "loss=10";
         ndkperf_writes_with_late_callbacks: "NDKPerf" "rperf" "late=300";
+        ndkperf_writes_under_the_verifier: "NDKPerf" "rperf" "verify";
     }
 }
 
