@@ -1110,6 +1110,21 @@ list! {
     InlineDataShareASlot "driver/src/qp/call.rs":
         "let slot = slot.place();" => "let slot = 0 * slot.place();",
         "inline data stay until their request is done";
+    SilentSuccessIsTold "driver/src/qp/call.rs":
+        "silent: flags & NDK_OP_FLAG_SILENT_SUCCESS != 0," => "silent: false,",
+        "a request that is to succeed in silence has no completion";
+    RejectIsNotSent "driver/src/connector/accept.rs":
+        "let _ = cx.device.reject(cx.now, conn, private_data);" => "let _ = (conn, private_data);",
+        "the peer hears that it is rejected";
+    DisconnectIsNotTold "driver/src/connector/end.rs":
+        "if let Some(event) = event {" => "if let Some(event) = event.filter(|_| false) {",
+        "an end that did not leave is told that the other did";
+    PeerIsOurselves "driver/src/connector/core.rs":
+        "peer: zone::within(peer.remote, self.zone)," => "peer: zone::within(peer.local, self.zone),",
+        "the peer's address is the peer's";
+    AntecedentsCloseEarly "driver/src/object/core.rs":
+        "&& life.children == 0 &&" => "&&",
+        "an object closes behind those that were made of it";
     NumberedZonesAreOneAnother "driver/src/zone.rs":
         "(first, second) if first == second" => "(first, second) if first <= second",
         "two links have nothing in common";
