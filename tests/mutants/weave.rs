@@ -54,18 +54,32 @@ const TURNS: usize = 4;
 
 /// Begins each copied library: what is bound to fail is a bug like any other.
 const LINTS: &str = "#![allow(arithmetic_overflow, unconditional_panic, unconditional_recursion)]";
-/// Ends each copied library: the bug that the environment names.
-const SWITCH: &str = "
+/// Ends each copied library: the bug that the environment names. It is read without an allocation, as the first call may be in a
+/// turn that is held to make none.
+const SWITCH: &str = r#"
 #[allow(missing_docs)]
 pub mod mutation {
     extern crate std;
+    use std::io::Read;
     static ACTIVE: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
     pub fn active() -> u32 {
-        let named = || std::env::var(\"ROCEV2_BUG\").ok().and_then(|bug| bug.parse().ok());
         *ACTIVE.get_or_init(|| named().unwrap_or(0))
     }
+    fn named() -> Option<u32> {
+        let (mut text, mut len) = ([0; 1 << 16], 0);
+        let mut file = std::fs::File::open("/proc/self/environ").expect("Linux tells it");
+        loop {
+            match file.read(&mut text[len..]).expect("it is read") {
+                0 => break,
+                more => len += more,
+            }
+        }
+        assert!(len < text.len(), "the environment is longer");
+        let named = text[..len].split(|byte| *byte == 0).find_map(|text| text.strip_prefix(b"ROCEV2_BUG="));
+        core::str::from_utf8(named?).ok()?.parse().ok()
+    }
 }
-";
+"#;
 
 /// Weaves all of `listed` and of each of `draws` as many as it wants that compile, with all that `suites` need, into the
 /// tree; returns those, numbered.
