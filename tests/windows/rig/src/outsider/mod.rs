@@ -3,9 +3,9 @@
 //! It is a second image of the same process. Both have Windows' calling convention, so it calls the tables of the image, and the image
 //! its callbacks, as in Windows. [`crate::wsk`] opens the adapters.
 //!
-//! [`kernel`]: what such a driver imports that the image does not. [`trap`]: the instructions that a kernel alone may
-//! execute. [`text`], [`file`], [`trace`]: how it tells what it does. [`boundary`] notes each call between consumer and
-//! provider, by the functions of [`thunk`], and [`bytes`] compares what has arrived with what was sent.
+//! [`kernel`]: what such a driver imports that the image does not. `trap`: the instructions that a kernel alone may
+//! execute. `text`, `file`, `trace`: how it tells what it does. `boundary` notes each call between consumer and
+//! provider, by the functions of `thunk`, and `bytes` compares what has arrived with what was sent.
 
 pub(crate) mod boundary;
 mod bytes;
