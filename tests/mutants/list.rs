@@ -109,6 +109,9 @@ list! {
     AnswerToAProbeIsMeasured "qp/send/completer.rs":
         "if !(self.answers || read && sq.responses_missing()) {" => "if !(read && sq.responses_missing()) {",
         "a lost ACK makes no probe later";
+    AnswersForEver "qp/send/completer.rs":
+        "it, and do not set it.\n        self.answers = false;" => "it, and do not set it.",
+        "the ACK behind the answer to a probe is measured";
     AckCoversOneMore "qp/send/completer.rs":
         "self.acknowledge(now, psn.add(1), sq, out);" => "self.acknowledge(now, psn.add(2), sq, out);",
         "an ACK covers its PSN and none after it";

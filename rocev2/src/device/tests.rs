@@ -31,6 +31,7 @@ mod keys;
 mod loss;
 mod origins;
 mod paths;
+mod probes;
 mod reorder_pool;
 mod restart;
 mod shared;

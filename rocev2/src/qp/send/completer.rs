@@ -297,7 +297,9 @@ impl Completer {
             self.timer.probe_answered(now.nanos_since(at));
         }
         if !cx.sq.expects(psn) {
-            if self.probed(now, packet, cx) {
+            let probed = self.probed(now, packet, cx);
+            self.answers = false;
+            if probed {
                 return Ok(Verdict::Done);
             }
             self.count_needless(cx.tally);
@@ -322,6 +324,8 @@ impl Completer {
             cx.tally.count(Counter::ImpliedNakSeqErr);
         }
         self.count_needless(cx.tally);
+        // It is of this response alone: the short ways ask for it, and do not set it.
+        self.answers = false;
         result
     }
 
