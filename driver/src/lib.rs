@@ -10,7 +10,7 @@
 //!
 //! | Room | Holds |
 //! | --- | --- |
-//! | `abi` | the types of `ndkpi.h` |
+//! | `abi` | the types of `ndkpi.h`: a crate, for consumers without a provider |
 //! | `object` | what all objects have in common: the handle, the ids, the life |
 //! | `message`, `shard`, `queue` | what a call gives to the poll core, and the rings that carry it |
 //! | `request` | what the poll core does with a message, of whatever kind |
@@ -55,7 +55,6 @@ extern crate alloc;
 #[cfg(any(test, target_os = "linux"))]
 extern crate std;
 
-pub mod abi;
 mod adapter;
 mod auto_traits;
 mod bytes;
@@ -96,6 +95,7 @@ pub use crate::platform::request::{Endpoint, Listed};
 pub use crate::shard::Shard;
 pub use crate::sync::Full;
 pub use crate::turn::{PollCore, ProviderConfig, Turn};
+pub use ndk_abi as abi;
 #[cfg(target_os = "linux")]
 pub use platform::{
     linux::{OwnLines, Provider, Waited},

@@ -1,7 +1,7 @@
 /*
  * ndkbase.h: the base types of Windows that the NDK uses, for C on 64-bit Linux.
  *
- * Written by the test `headers` of the package ndk-c from driver/src/abi; edit headers/ndkbase.h.in.
+ * Written by the test `headers` of the package ndk-c from driver/abi; edit headers/ndkbase.h.in.
  *
  * A ULONG has 32 bits here, too. Sockets are those of Windows (AF_INET6 is 23), so a file that
  * includes this header cannot include <sys/socket.h> or <netinet/in.h>, neither before nor after.

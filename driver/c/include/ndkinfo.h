@@ -1,7 +1,7 @@
 /*
  * ndkinfo.h: the version and the capabilities of an NDK adapter.
  *
- * Written by the test `headers` of the package ndk-c from driver/src/abi; edit headers/ndkinfo.h.in.
+ * Written by the test `headers` of the package ndk-c from driver/abi; edit headers/ndkinfo.h.in.
  * The pages are under https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkinfo/.
  */
 #ifndef NDKINFO_H

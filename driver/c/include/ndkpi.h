@@ -1,7 +1,7 @@
 /*
  * ndkpi.h: the Network Direct kernel provider interface, 2.1.
  *
- * Written by the test `headers` of the package ndk-c from driver/src/abi; edit headers/ndkpi.h.in.
+ * Written by the test `headers` of the package ndk-c from driver/abi; edit headers/ndkpi.h.in.
  * Each function type has its page under
  * https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/, named nc-ndkpi-ndk_fn_*. Calls
  * and callbacks are at IRQL <= DISPATCH_LEVEL except where a comment says another.

@@ -5,7 +5,7 @@ use core::cell::Cell;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::{Failure, Machine};
 

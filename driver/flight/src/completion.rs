@@ -5,7 +5,7 @@
 use core::ptr::without_provenance_mut;
 use core::sync::atomic::Ordering;
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::Failure;
 use crate::call::Events;

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::call::{Call, Events, disconnected};
 use crate::completion::Queue;

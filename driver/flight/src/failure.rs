@@ -1,7 +1,7 @@
 //! How a step fails.
 
 use core::fmt;
-use driver::abi::NTSTATUS;
+use ndk_abi::NTSTATUS;
 
 /// The reason for which a step failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -4,7 +4,7 @@
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use driver::abi::{MDL, NDK_ADAPTER};
+use ndk_abi::{MDL, NDK_ADAPTER};
 
 use crate::call::{Call, Slots};
 use crate::step::{Entry, Family, Place, Step};

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "reads the dispatch tables of C objects")]
 
 use core::ptr::NonNull;
-use driver::abi::*;
+use ndk_abi::*;
 
 /// An object of a provider, whose handle may be copied: it is open for as long as its step has not closed it.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The services of the system that a flight needs.
 #![allow(unsafe_code, reason = "hands out raw memory")]
 
-use driver::abi::MDL;
+use ndk_abi::MDL;
 
 /// A kernel, or a process that stands in for one. All of it is called at PASSIVE_LEVEL but for [`Machine::ring`].
 ///

@@ -3,7 +3,7 @@
 
 use core::ptr::{null, null_mut, without_provenance_mut};
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::Failure;
 use crate::call::{Events, notified};

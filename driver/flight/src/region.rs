@@ -3,7 +3,7 @@
 
 use core::ops::Range;
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::Failure;
 use crate::kinds::{Object, call};

@@ -5,7 +5,7 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use core::ptr::{NonNull, null_mut};
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::Failure;
 use crate::call::{Call, Ending, Events, close_ended, creation_ended, request_ended};

@@ -55,9 +55,9 @@ impl Declarations {
         let root = Path::new(tests::ROOT);
         let mut all = Self::none_for(X86_64);
         for room in [
-            "driver/src/abi",
+            "driver/abi/src",
             "driver/ndis/src/abi",
-            "driver/flight/image/winsock.rs",
+            "driver/flight/image/src/winsock.rs",
             "netadapter-glue/src/ndis/abi.rs",
         ] {
             all.read(&root.join(room));

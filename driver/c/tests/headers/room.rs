@@ -61,8 +61,8 @@ impl Room {
     pub(crate) fn of_the_provider() -> Self {
         let mut room = Self::default();
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for file in ["mod", "object", "dispatch", "sockaddr", "status"] {
-            room.read(&root.join(format!("driver/src/abi/{file}.rs")));
+        for file in ["lib", "object", "dispatch", "sockaddr", "status"] {
+            room.read(&root.join(format!("driver/abi/src/{file}.rs")));
         }
         let mut packets = Self::default();
         packets.read(&root.join("netadapter-glue/src/ndis/abi.rs"));

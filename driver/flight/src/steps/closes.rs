@@ -1,6 +1,6 @@
 //! Closes in every order.
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::Failure;
 use crate::call::Call;

@@ -3,7 +3,7 @@
 
 use core::net::SocketAddr;
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::Failure;
 use crate::connection::{CALLEE_DATA, CALLER_DATA, DEPTH, Pair, address_of};

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::Failure;
 use crate::completion::Expected;

@@ -1,7 +1,7 @@
 //! Many connections at once.
 #![allow(unsafe_code, reason = "calls the dispatch tables of C objects")]
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::Failure;
 use crate::completion::{Expected, Queue, request};

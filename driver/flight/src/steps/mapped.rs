@@ -3,7 +3,7 @@
 
 use core::ptr::{null_mut, with_exposed_provenance_mut};
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::Failure;
 use crate::completion::{Expected, request};

@@ -3,7 +3,7 @@
 
 use core::ptr::null_mut;
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::Failure;
 use crate::kinds::call;

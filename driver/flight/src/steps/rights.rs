@@ -1,6 +1,6 @@
 //! The limits of a peer's rights.
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::Failure;
 use crate::completion::Expected;

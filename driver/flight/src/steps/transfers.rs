@@ -1,6 +1,6 @@
 //! SEND, WRITE and READ.
 
-use driver::abi::*;
+use ndk_abi::*;
 
 use crate::Failure;
 use crate::completion::Expected;

@@ -1,5 +1,5 @@
 //! The declarations of NDIS 6, the kernel and IP Helper, as far as this driver uses them, together with the
-//! C side of NDK (`driver::abi`).
+//! C side of NDK (`ndk_abi`).
 //!
 //! Names, order and layout are those of the headers; every size and offset is asserted at compile time.
 //! Each structure has one declaration: MDLs and net buffers are in the edge (`netadapter_glue::ndis::abi`),
@@ -21,15 +21,13 @@ mod offload;
 mod pcw;
 mod rss;
 
-pub use driver::abi::*;
 pub use io::*;
 pub use ndis::*;
 pub use ndk::*;
+pub use ndk_abi::*;
 pub use netadapter_glue::ndis::abi::{NET_BUFFER, NET_BUFFER_LIST};
 pub use netio::*;
 pub use ntos::*;
 pub use offload::*;
 pub use pcw::*;
 pub use rss::*;
-
-use driver::layout;

@@ -1,4 +1,4 @@
-//! `ndkflight.sys`: the flight as a driver. README.md tells how it is asked, and how it answers.
+//! `ndkflight.sys`: the flight as a driver. the README of `ndkflight` tells how it is asked, and how it answers.
 //!
 //! Elsewhere than on Windows this is empty.
 #![cfg(all(windows, target_env = "msvc"))]
@@ -6,12 +6,12 @@
 #![allow(unsafe_code, reason = "calls the kernel, which calls back")]
 #![allow(unexpected_cfgs, reason = "the provider's driver has features")]
 
-#[path = "../../image/src/runtime.rs"]
+#[path = "../../../image/src/runtime.rs"]
 mod runtime;
-#[path = "../../ndis/src/os/text.rs"]
+#[path = "../../../ndis/src/os/text.rs"]
 mod text;
 
-#[path = "../../ndis/src/abi/mod.rs"]
+#[path = "../../../ndis/src/abi/mod.rs"]
 #[allow(
     dead_code,
     unreachable_pub,

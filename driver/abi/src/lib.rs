@@ -6,6 +6,10 @@
 #![allow(unsafe_code, reason = "raw pointers of a C interface")]
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, reason = "C names")]
 #![allow(missing_docs, reason = "members are documented by the pages of the C headers")]
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
 
 use core::ffi::c_void;
 

@@ -1,18 +1,18 @@
 //! The arguments of the linker for the image.
 
-#[path = "../image/link.rs"]
+#[path = "../../image/link.rs"]
 mod link;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=../image/link.rs");
+    println!("cargo::rerun-if-changed=../../image/link.rs");
     if link::is_for_windows() {
         for argument in link::arguments("ndkflight") {
-            println!("cargo::rustc-link-arg={argument}");
+            println!("cargo::rustc-cdylib-link-arg={argument}");
         }
         if link::is_for_x86_64() {
             // The code fits the processor's shadow stack; other processors have none.
-            println!("cargo::rustc-link-arg=/CETCOMPAT");
+            println!("cargo::rustc-cdylib-link-arg=/CETCOMPAT");
         }
     }
 }

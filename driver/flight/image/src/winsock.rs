@@ -9,7 +9,7 @@
 )]
 
 use crate::abi::*;
-use driver::layout;
+use ndk_abi::layout;
 
 /// A client of Winsock Kernel.
 #[derive(Clone, Copy, Debug)]
