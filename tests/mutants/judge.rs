@@ -109,6 +109,17 @@ struct Run<'a> {
     first_seed: u32,
 }
 
+/// Those that judge some bugs.
+pub(crate) fn suites_for<'a>(bugs: impl Iterator<Item = &'a Bug>) -> Vec<Suite> {
+    let (transport, others): (Vec<_>, Vec<_>) = bugs.partition(|bug| bug.is_in_transport());
+    let judges = |suite: &Suite| match suite.0 {
+        "unit" => !transport.is_empty(),
+        "conformance" | "simulate" => true,
+        _ => !others.is_empty(),
+    };
+    SUITES.into_iter().filter(judges).collect()
+}
+
 /// The arguments by which cargo takes the libraries of some suites' packages.
 pub(crate) fn libraries(suites: &[Suite]) -> Vec<&'static str> {
     let packages: BTreeSet<_> = suites.iter().map(|(_, package)| *package).collect();
@@ -139,8 +150,9 @@ impl Suites {
 
     /// Without a bug nothing fails, and nothing needs a third of what a run may use.
     pub(crate) fn check_unharmed(&self) {
-        for run in self.runs("rocev2", "").into_iter().chain(self.edge_runs("netadapter-glue", ""))
-        {
+        let packages = [("unit", "rocev2"), ("glue", "netadapter-glue")];
+        let judged = packages.into_iter().filter(|(suite, _)| self.programs.contains_key(suite));
+        for run in judged.flat_map(|(_, package)| self.runs(package, "")) {
             let failed = self.run(&run, 0, SECONDS / 3);
             assert_eq!(failed, None, "the {} tests fail without a bug", run.suite);
         }

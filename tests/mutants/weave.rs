@@ -38,13 +38,17 @@ impl Bug {
         self.rule == drawn::RULE
     }
 
+    pub(crate) fn is_in_transport(&self) -> bool {
+        self.file.starts_with("rocev2/")
+    }
+
     /// One of so many of its kind is judged where a twentieth is: those of the provider and the edges take longer, most of
     /// all one that is missed.
     pub(crate) fn part(&self) -> usize {
-        match (self.file.starts_with("rocev2/"), self.is_drawn()) {
-            (true, _) => 20,
-            (false, false) => 40,
-            (false, true) => 50,
+        match (self.is_in_transport(), self.is_drawn()) {
+            (true, _) => 10,
+            (false, false) => 20,
+            (false, true) => 25,
         }
     }
 }
