@@ -33,7 +33,8 @@ const RULES: &[(&str, &[&str])] = &[
     ("ndk-c", &["driver", "ndk-consumer", "ndk-verifier", "netadapter-glue"]),
     // It steps providers on a virtual clock.
     ("ndk-verifier", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
-    ("ndkperf", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
+    ("messages", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
+    ("ndkperf", &["driver", "messages", "ndk-consumer", "rocev2", "netadapter-glue"]),
     // Consumers of others run under the verifier, too.
     (
         "rig",

@@ -11,8 +11,6 @@ mod lines;
 #[path = "../ndkperf/lab/netlink.rs"]
 #[allow(dead_code, reason = "as above")]
 mod netlink;
-#[path = "../../../pairs.rs"]
-mod pairs;
 mod ratio;
 mod rig;
 mod trace;

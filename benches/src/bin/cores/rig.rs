@@ -1,10 +1,10 @@
 //! Two providers of some cores each, whose turns the caller takes: a lane is one core of each, and the queue pairs between them.
 #![allow(unsafe_code, reason = "an opener is a promise about raw pointers")]
 
-use super::pairs::{self, PORT, address};
 use driver::abi::*;
 use driver::platform::{Mapped, Platform};
 use driver::{PollCore, ProviderConfig, Shard};
+use messages::pairs::{self, PORT, address};
 use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Qp, QpConfig};
 use netadapter_glue::host::BoxEdge;
 use rocev2::env::Instant;

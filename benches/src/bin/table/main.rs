@@ -8,16 +8,13 @@ mod parts;
 mod rows;
 
 use figures::Figures;
+use messages::processor;
 use parts::Part;
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if args == ["processor"] {
-        println!("{}", processor());
-        return ExitCode::SUCCESS;
-    }
     let named: Option<Vec<Part>> = args.iter().map(|name| Part::named(name)).collect();
     let parts = match named {
         Some(named) if named.is_empty() => Part::ALL.to_vec(),
@@ -51,22 +48,4 @@ fn title() -> String {
     };
     let commit = said("git", &["describe", "--always", "--dirty"]);
     format!("Commit {commit}, {}; {}.", said("rustc", &["--version"]), processor())
-}
-
-/// The processor by what checksums and the C library choose by, as this process sees it: valgrind shows another.
-fn processor() -> String {
-    let mut words = vec![std::env::consts::ARCH];
-    #[cfg(target_arch = "x86_64")]
-    {
-        let features = [
-            ("avx2", is_x86_feature_detected!("avx2")),
-            ("avx512f", is_x86_feature_detected!("avx512f")),
-            ("pclmulqdq", is_x86_feature_detected!("pclmulqdq")),
-            ("sse4.1", is_x86_feature_detected!("sse4.1")),
-            ("ssse3", is_x86_feature_detected!("ssse3")),
-            ("vpclmulqdq", is_x86_feature_detected!("vpclmulqdq")),
-        ];
-        words.extend(features.iter().filter(|(_, has)| *has).map(|(name, _)| *name));
-    }
-    words.join(" ")
 }

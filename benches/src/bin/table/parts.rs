@@ -81,7 +81,7 @@ fn recorded(command: &mut Command, figures: &mut Figures) -> Result<(), String> 
 }
 
 fn instructions(figures: &mut Figures) -> Result<(), String> {
-    let mut bench = cargo("bench -p ndkperf --bench instructions -- --output-format=json");
+    let mut bench = cargo("bench -p messages --bench instructions -- --output-format=json");
     // A count over its limit is a figure, too, though the bench fails.
     let (printed, failed) = output(&mut bench)?;
     if printed.is_empty() {
@@ -125,7 +125,7 @@ const MESSAGES: f64 = 1024.0;
 fn times(figures: &mut Figures) -> Result<(), String> {
     let lines =
         ["passes/4096", "ring", "tables/plain/64", "tables/plain/4096", "tables/units/4096"];
-    run(&mut cargo("bench -p ndkperf --bench hot_path -- ^(passes|ring|tables)"))?;
+    run(&mut cargo("bench -p messages --bench hot_path -- ^(passes|ring|tables)"))?;
     for line in lines {
         let path = target()?.join("criterion").join(line).join("new/estimates.json");
         let text =

@@ -2,9 +2,6 @@
 //! that count and that time a message.
 #![allow(unsafe_code, reason = "an opener is a promise about raw pointers")]
 
-#[path = "pairs.rs"]
-mod pairs;
-
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;
@@ -12,10 +9,10 @@ use std::time::Duration;
 
 use driver::abi::*;
 use driver::{ProviderConfig, Stepped};
+use messages::pairs::connect;
+pub(crate) use messages::pairs::{PORT, address};
 use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Pd, Qp, QpConfig};
 use netadapter_glue::memory::{self, MemoryConfig};
-use pairs::connect;
-pub(crate) use pairs::{PORT, address};
 use rocev2::env::Instant;
 
 /// Posted together, as a consumer with some work does.

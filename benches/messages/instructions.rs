@@ -1,7 +1,7 @@
 //! Instructions of a message, from the consumer's post to its completion, through the NDK tables: two
 //! providers and their link on one thread, both ends counted.
 //!
-//! `cargo bench -p ndkperf --bench instructions` counts them under valgrind's callgrind, whose figures are the
+//! `cargo bench -p messages --bench instructions` counts them under valgrind's callgrind, whose figures are the
 //! same on a busy machine. It needs `valgrind`, and `cargo install gungraun-runner` in the version of `Cargo.lock`.
 //! A line counts 1024 messages.
 #![allow(

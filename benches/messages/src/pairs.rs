@@ -6,18 +6,24 @@ use std::time::Duration;
 
 use ndk_consumer::{Adapter, Connector, Qp, ReadLimits};
 
-pub(crate) const PORT: u16 = 7174;
+/// The port of the benches.
+pub const PORT: u16 = 7174;
 const PATIENCE: Duration = Duration::from_mins(1);
 const LIMITS: ReadLimits = ReadLimits { inbound: 16, outbound: 16 };
 
 /// The address of the client, 0, or of the server, 1.
-pub(crate) const fn address(side: usize) -> IpAddr {
+#[must_use]
+pub const fn address(side: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1 + side as u8))
 }
 
 /// Connects each queue pair of the client with the server's at its place, through a port of the server. Both lists are of the
 /// client and of the server.
-pub(crate) fn connect(
+///
+/// # Panics
+/// The connections cannot be made.
+#[must_use]
+pub fn connect(
     [client, server]: [&Arc<Adapter>; 2],
     [near, far]: [&[Arc<Qp>]; 2],
     port: u16,

@@ -1,6 +1,6 @@
 //! What the hot path costs, beside what no implementation of it can leave out.
 //!
-//! `cargo bench -p ndkperf --bench hot_path` takes less than a minute. Only quotients of lines of
+//! `cargo bench -p messages --bench hot_path` takes less than a minute. Only quotients of lines of
 //! one run mean something on a machine that is shared: a message over the copies and checksums that
 //! it needs (`tables/units/4096` over `passes/4096`), a message over a ring (`tables/plain/64` over `ring`).
 //! `message` is two devices, `tables` the whole of two providers between the functions of their tables.

@@ -10,8 +10,7 @@ const PROCESSOR: &str = "x86_64 avx2 pclmulqdq sse4.1 ssse3";
 /// How this machine differs, if it does.
 pub(crate) fn difference() -> Option<String> {
     let rustc = said("rustc", &["--version"]);
-    let processor =
-        said("valgrind", &["-q", "--tool=none", env!("CARGO_BIN_EXE_table"), "processor"]);
+    let processor = said("valgrind", &["-q", "--tool=none", env!("CARGO_BIN_EXE_processor")]);
     if !rustc.starts_with(&format!("rustc {RUSTC}.")) {
         return Some(format!("the counts are of Rust {RUSTC}, and this is {rustc:?}"));
     }
