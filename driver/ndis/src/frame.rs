@@ -95,6 +95,9 @@ impl Cast {
     }
 }
 
+/// Bytes of an Ethernet header without a tag.
+pub(crate) const ETHERNET_HEADER_LEN: usize = 14;
+
 /// The destination address of a frame.
 pub(crate) fn destination(bytes: &[u8]) -> Option<[u8; 6]> {
     bytes.first_chunk().copied()

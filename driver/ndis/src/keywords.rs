@@ -6,7 +6,7 @@ extern crate alloc;
 
 use self::alloc::vec::Vec;
 use super::abi::NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET;
-use super::frame::Tagging;
+use super::frame::{ETHERNET_HEADER_LEN, Tagging};
 use core::ops::RangeInclusive;
 use driver::ProviderConfig;
 
@@ -184,6 +184,5 @@ pub(crate) const DSCPS: RangeInclusive<u8> = 0..=63;
 /// The last VLAN: 4095 is reserved (IEEE 802.1Q).
 const VLAN_MAX: u32 = 4094;
 const UNITS: usize = 64;
-pub(crate) const ETHERNET_HEADER_LEN: usize = 14;
 /// The room for headers when RoCEv2 chooses a frame size.
 const ROCE_HEADER_ROOM: usize = 96;

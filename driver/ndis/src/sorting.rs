@@ -7,7 +7,7 @@ use crate::abi::{
     NDIS_PACKET_TYPE_MULTICAST, NDIS_PACKET_TYPE_PROMISCUOUS,
 };
 use crate::addresses::{Address, AddressSet};
-use crate::frame::{Cast, destination};
+use crate::frame::{Cast, ETHERNET_HEADER_LEN, destination};
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use rocev2::wire::{Addressee, addressee, roce_destination};
@@ -20,6 +20,8 @@ pub(crate) enum Receiver {
     /// A frame that the filter of the adapter lets in.
     TcpIp,
     Nobody,
+    /// It ends within its own header: nobody's, and counted.
+    Runt,
 }
 
 /// The values that the frames of an adapter are told by.
@@ -72,7 +74,8 @@ impl Sorting {
 
     /// The receiver of the frame with this beginning, of which `PEEK_LEN` bytes suffice. IRQL <= DISPATCH_LEVEL.
     pub(crate) fn receiver(&self, frame: &[u8]) -> Receiver {
-        let Some(to) = destination(frame) else { return Receiver::Nobody };
+        let to = destination(frame).filter(|_| frame.len() >= ETHERNET_HEADER_LEN);
+        let Some(to) = to else { return Receiver::Runt };
         if to == self.mac && roce_destination(frame).is_some_and(|to| has(&self.usable, to)) {
             Receiver::PollCore
         } else if self.shows(to, frame) {
@@ -130,7 +133,7 @@ pub(crate) const MULTICAST_MAX: usize = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Receiver::{Nobody, PollCore, TcpIp};
+    use Receiver::{Nobody, PollCore, Runt, TcpIp};
     use std::vec::Vec;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -226,9 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_short_is_anybodys() {
-        for len in 0..6 {
-            assert_eq!(sorting(false, NDIS_PACKET_TYPE_PROMISCUOUS).receiver(&ALL[..len]), Nobody);
+    fn nothing_without_a_whole_header_is_anybodys() {
+        for to in [MAC, ALL, GROUP, OTHER] {
+            let frame = udp(to, OURS, 53);
+            for filter in [USUAL, NDIS_PACKET_TYPE_PROMISCUOUS] {
+                let receiver = |len| sorting(false, filter).receiver(&frame[..len]);
+                assert!((0..14).all(|len| receiver(len) == Runt));
+                assert_ne!(receiver(14), Runt);
+            }
         }
     }
 }

@@ -96,6 +96,10 @@ impl Batch {
                 false
             }
             Receiver::Nobody => false,
+            Receiver::Runt => {
+                adapter.stats.in_discarded();
+                false
+            }
         }
     }
 

@@ -4,8 +4,8 @@
 use super::adapter::{Adapter, MulticastList};
 use super::ndk::NdkState;
 use crate::abi::*;
+use crate::frame::ETHERNET_HEADER_LEN;
 use crate::frame::Tagging;
-use crate::keywords::ETHERNET_HEADER_LEN;
 use crate::sorting::MULTICAST_MAX;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
