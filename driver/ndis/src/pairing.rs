@@ -1,7 +1,11 @@
 //! The pairs of adapters and NICs.
 //!
 //! Joining and parting the halves, and stopping and starting the lower one, take turns: NDIS serializes
-//! them for one NIC or one adapter, not for both.
+//! them for one NIC or one adapter, not for both. No turn lasts until a NIC has given frames back, as it may keep them for as
+//! long as it likes: who waits for that has closed the gate in one turn, and goes on in another.
+//!
+//! A NIC serves one adapter, which keeps it until it halts or the NIC goes. Others that want it wait, and the first of them gets it
+//! then.
 
 use crate::abi::*;
 use crate::lower::binding::Binding;
@@ -95,7 +99,7 @@ impl Driver {
         self.protocol.load(Ordering::Acquire)
     }
 
-    /// Runs `work` while no other thread joins or parts adapters and NICs, or stops or starts a NIC.
+    /// Runs `work`, which waits for no frame, while no other thread joins or parts adapters and NICs, or stops or starts a NIC.
     /// PASSIVE_LEVEL, not from within `work`.
     pub(crate) fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
         let turn = self.turn.lock().clone();
@@ -187,9 +191,10 @@ impl Driver {
         Some(value)
     }
 
-    /// The adapter that wants the NIC of this name.
-    pub(crate) fn adapter_for(&self, name: &[u16]) -> Option<Arc<Adapter>> {
-        self.adapters.lock().iter().find(|adapter| adapter.wants(name)).cloned()
+    /// The adapters that want the NIC of this name and have none. In turn.
+    pub(crate) fn waiting_for(&self, name: &[u16]) -> Vec<Arc<Adapter>> {
+        let waits = |adapter: &&Arc<Adapter>| adapter.wants(name) && !adapter.is_attached();
+        self.adapters.lock().iter().filter(waits).cloned().collect()
     }
 
     /// The adapter of an interface, if it is one of ours.

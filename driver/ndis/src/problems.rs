@@ -27,6 +27,10 @@ pub enum Problem {
     FramesRefused = 10,
     /// Units of several packets are lost. Values: those that were lost for sure, those that were sent.
     UnitsLost = 11,
+    /// The NIC serves another adapter. Value: the interface index of that.
+    NicTaken = 12,
+    /// The NIC keeps frames that it was to send while somebody waits for their end. Values: frames, seconds.
+    FramesKept = 13,
 }
 
 /// The refusals of a NIC after which an administrator is told, once. Fewer may come from a change of its settings.
@@ -68,7 +72,7 @@ pub struct Words {
 
 impl Problem {
     /// All of them, by their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::NoLowerAdapter,
         Self::LowerMtuTooSmall,
         Self::AddressDiffers,
@@ -80,6 +84,8 @@ impl Problem {
         Self::LoadFailed,
         Self::FramesRefused,
         Self::UnitsLost,
+        Self::NicTaken,
+        Self::FramesKept,
     ];
 
     /// The problem of a number.
@@ -169,6 +175,18 @@ impl Problem {
                 "The NIC of the adapter with the interface index %2 loses the packets that it is to divide: at least %3 of %4 units, while single packets pass. Packets leave singly now.",
                 "Set RoCESegmentation of the adapter to 0. An update of the NIC's driver may mend it, in a guest that of the virtual NIC.",
             ),
+            Self::NicTaken => (
+                "NicTaken",
+                Error,
+                "The NIC of the adapter with the interface index %2 serves the adapter with the interface index %3, and no second one.",
+                "Set LowerAdapter of one of the two to another NIC, or disable or remove one: the other has the NIC at once.",
+            ),
+            Self::FramesKept => (
+                "FramesKept",
+                Warning,
+                "The NIC of the adapter with the interface index %2 keeps %3 frames that it was to send, %4 seconds after it was to stop.",
+                "Its pause, its sleep or the end of its adapter waits for them, and no other adapter does. Update the NIC's driver; where the wait has no end, restart the machine.",
+            ),
         };
         let values = match self {
             Self::FilterRefused
@@ -181,7 +199,9 @@ impl Problem {
             | Self::AddressDiffers
             | Self::FrameSizeReduced
             | Self::BadNetworkAddress
-            | Self::UnitsLost => Values::Numbers,
+            | Self::UnitsLost
+            | Self::NicTaken
+            | Self::FramesKept => Values::Numbers,
         };
         Words { name, severity, values, sentence, remedy }
     }

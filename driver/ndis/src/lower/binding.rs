@@ -5,22 +5,22 @@ use super::lists::{List, ListPool, Lists, Sent, return_lists};
 use super::offload::{merging_of, offers_of};
 use super::rss::scaling_of;
 use crate::abi::imports::{
-    NdisCancelSendNetBufferLists, NdisCloseAdapterEx, NdisOidRequest, NdisOpenAdapterEx,
-    NdisSendNetBufferLists,
+    NdisCancelSendNetBufferLists, NdisCloseAdapterEx, NdisOpenAdapterEx, NdisSendNetBufferLists,
 };
 use crate::abi::*;
 use crate::log::report;
+use crate::os::etw;
 use crate::os::sync::{Event, Gate, SpinLock, at_dispatch};
 use crate::pairing::DRIVER;
 use crate::problems::Problem;
 use crate::stage::Stage;
 use crate::upper::adapter::Adapter;
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use core::time::Duration;
 use netadapter_glue::ndis::chain::Chain;
 use netadapter_glue::ndis::units::Offers;
 
@@ -36,6 +36,8 @@ pub(crate) struct Binding {
     running: AtomicBool,
     /// Whether the NIC has power.
     awake: AtomicBool,
+    /// Whether an adapter that halts waits for its frames.
+    parting: AtomicBool,
     adapter: SpinLock<Option<Arc<Adapter>>>,
     /// The same for a thread inside of `io`, which is shut and empty when the adapter is taken away; null: none.
     inside: AtomicPtr<Adapter>,
@@ -57,6 +59,9 @@ pub(crate) struct Binding {
     pub(super) offers: SpinLock<Option<Offers>>,
 }
 
+/// An administrator is told of a NIC that keeps a frame for longer after it was to stop.
+pub(crate) const KEPT_TOLD_AFTER: Duration = Duration::from_secs(2);
+
 /// The state of an adapter's link.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct LinkState {
@@ -72,11 +77,9 @@ impl Binding {
         name: &[u16],
     ) -> Result<(), NDIS_STATUS> {
         // Every NIC but one ends here.
-        let adapter = DRIVER.adapter_for(name).ok_or(NDIS_STATUS_ADAPTER_NOT_FOUND)?;
-        if DRIVER.is_own(parameters.BoundIfNetluid)
-            || parameters.MediaType != NdisMedium802_3
-            || adapter.is_attached()
-        {
+        let mut waiting = DRIVER.waiting_for(name).into_iter();
+        let adapter = waiting.next().ok_or(NDIS_STATUS_ADAPTER_NOT_FOUND)?;
+        if DRIVER.is_own(parameters.BoundIfNetluid) || parameters.MediaType != NdisMedium802_3 {
             return Err(NDIS_STATUS_ADAPTER_NOT_FOUND);
         }
         if (parameters.MtuSize as usize) < adapter.mtu() {
@@ -97,6 +100,7 @@ impl Binding {
             io: Gate::shut(),
             running: AtomicBool::new(false),
             awake: AtomicBool::new(true),
+            parting: AtomicBool::new(false),
             adapter: SpinLock::new(None),
             inside: AtomicPtr::new(null_mut()),
             calls: Gate::shut(),
@@ -125,6 +129,10 @@ impl Binding {
         if let Err(status) = adapter.attach(&binding) {
             binding.close();
             return Err(status);
+        }
+        // Each of the others is told whose it is.
+        for other in waiting {
+            let _ = other.attach(&binding);
         }
         Ok(())
     }
@@ -182,10 +190,9 @@ impl Binding {
         self.completed.set();
     }
 
-    /// Closes the NIC. NDIS has paused the binding before. PASSIVE_LEVEL, in turn.
+    /// Closes the NIC, which is paused. PASSIVE_LEVEL, in turn.
     pub(crate) fn close(self: &Arc<Self>) {
         DRIVER.reach(Stage::Unbinding);
-        self.pause();
         if let Some(adapter) = self.take_adapter() {
             adapter.detach(self);
         }
@@ -204,52 +211,104 @@ impl Binding {
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(self)) };
     }
 
-    /// Pauses: nothing new begins, and nothing is in progress when this returns. PASSIVE_LEVEL, in turn.
+    /// Pauses: nothing new begins, and nothing is in progress when this returns. PASSIVE_LEVEL, not in turn.
     pub(crate) fn pause(&self) {
-        self.running.store(false, Ordering::Release);
-        self.io.close();
-        self.io.wait_empty();
-    }
-
-    /// PASSIVE_LEVEL, in turn.
-    pub(crate) fn restart(&self) {
-        self.running.store(true, Ordering::Release);
-        self.open_io();
-    }
-
-    /// Follows the NIC's power. Without it nothing new begins, and nothing is in progress when this
-    /// returns. PASSIVE_LEVEL, in turn.
-    pub(crate) fn set_power(&self, awake: bool) {
-        self.awake.store(awake, Ordering::Release);
-        if awake {
-            self.open_io();
-        } else {
+        DRIVER.in_turn(|| {
+            self.running.store(false, Ordering::Release);
             self.io.close();
-            self.io.wait_empty();
-        }
+        });
+        self.wait_empty();
     }
 
-    /// Opens the gate, if the NIC is restarted and has power.
+    /// PASSIVE_LEVEL, not in turn.
+    pub(crate) fn restart(&self) {
+        DRIVER.in_turn(|| {
+            self.running.store(true, Ordering::Release);
+            self.open_io();
+        });
+    }
+
+    /// Follows the NIC, which loses its power: nothing new begins, and nothing is in progress when this returns. PASSIVE_LEVEL, not
+    /// in turn.
+    pub(crate) fn sleep(&self) {
+        DRIVER.in_turn(|| {
+            self.awake.store(false, Ordering::Release);
+            self.io.close();
+        });
+        self.wait_empty();
+    }
+
+    /// Follows the NIC, which has power again. PASSIVE_LEVEL, not in turn.
+    pub(crate) fn wake(self: &Arc<Self>) {
+        DRIVER.in_turn(|| {
+            self.awake.store(true, Ordering::Release);
+            self.serve_next();
+            self.open_io();
+        });
+    }
+
+    /// Opens the gate, if the NIC is restarted and has power, and no adapter waits for the last to leave. In turn.
     fn open_io(&self) {
-        if self.running.load(Ordering::Acquire) && self.awake.load(Ordering::Acquire) {
+        let is_shut = self.parting.load(Ordering::Acquire);
+        if self.running.load(Ordering::Acquire) && self.is_awake() && !is_shut {
             self.io.open();
         }
     }
 
-    /// Parts from an adapter that is halted while the NIC stays: nothing of it is in progress when this
-    /// returns. PASSIVE_LEVEL, in turn.
-    pub(crate) fn leave_adapter(&self) {
-        self.io.close();
+    pub(crate) fn is_awake(&self) -> bool {
+        self.awake.load(Ordering::Acquire)
+    }
+
+    /// Waits for what is in progress behind the gate, which is shut: as long as the NIC keeps a frame that it was to send.
+    /// PASSIVE_LEVEL, not in turn.
+    fn wait_empty(&self) {
+        if self.io.wait_empty_for(KEPT_TOLD_AFTER) {
+            return;
+        }
+        let (frames, seconds) = (self.io.inside() as u32, KEPT_TOLD_AFTER.as_secs() as u32);
+        if let Some(owner) = self.owner().filter(|_| frames > 0) {
+            report(owner, Problem::FramesKept, frames, seconds);
+        }
         self.io.wait_empty();
-        if let Some(adapter) = self.take_adapter() {
+    }
+
+    /// Closes the gate for an adapter that is halted while the NIC stays. PASSIVE_LEVEL, in turn.
+    pub(crate) fn begin_parting(&self) {
+        self.parting.store(true, Ordering::Release);
+        self.io.close();
+    }
+
+    /// Parts from that adapter: nothing of it is in progress when this returns. PASSIVE_LEVEL, not in turn.
+    pub(crate) fn part(self: &Arc<Self>) {
+        self.wait_empty();
+        DRIVER.in_turn(|| {
+            self.parting.store(false, Ordering::Release);
+            // None: the NIC was closed meanwhile.
+            let Some(adapter) = self.take_adapter() else { return };
             // This comes before the gate opens again: the poll core has frames to send as long as it runs.
             drop(adapter.attachment().set_binding(None));
+            etw::unbound(adapter.luid, self.name());
+            // A NIC without power cannot take the request.
+            if self.is_awake() {
+                let _ = self.set_filter(0);
+                self.serve_next();
+            }
+            self.open_io();
+        });
+    }
+
+    /// Gives the NIC to an adapter that waits for it, where none has it. PASSIVE_LEVEL, in turn.
+    fn serve_next(self: &Arc<Self>) {
+        if self.owner().is_none() {
+            for next in DRIVER.waiting_for(&self.name) {
+                let _ = next.attach(self);
+            }
         }
-        // Without an adapter, stop receiving; a NIC without power cannot take the request.
-        if self.awake.load(Ordering::Acquire) {
-            let _ = self.set_filter(0);
-        }
-        self.open_io();
+    }
+
+    /// The interface index of the adapter that has the NIC. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn owner(&self) -> Option<NET_IFINDEX> {
+        self.adapter.lock().as_ref().map(|adapter| adapter.interface)
     }
 
     pub(crate) fn name(&self) -> &[u16] {
@@ -331,28 +390,6 @@ impl Binding {
         let _ = self.with_adapter(|adapter| adapter.indicate_link(self.link()));
     }
 
-    // ---- requests -----------------------------------------------------------------------------
-
-    /// Sets the NIC's packet filter. PASSIVE_LEVEL.
-    pub(crate) fn set_filter(&self, filter: u32) -> Result<(), NDIS_STATUS> {
-        let mut filter = filter;
-        self.set(OID_GEN_CURRENT_PACKET_FILTER, (&raw mut filter).cast(), 4)
-    }
-
-    /// `buffer` holds `len` bytes during the call.
-    pub(super) fn set(&self, oid: NDIS_OID, buffer: PVOID, len: u32) -> Result<(), NDIS_STATUS> {
-        let mut request = Box::new(Request::new(oid, buffer, len));
-        // SAFETY: the request and its buffer live until it is completed, which is waited for.
-        let status = unsafe { NdisOidRequest(self.handle(), &mut request.request) };
-        if status != NDIS_STATUS_PENDING {
-            return status.ok();
-        }
-        request.completed.wait();
-        NTSTATUS(request.status.load(Ordering::Acquire)).ok()
-    }
-
-    // ---- frames -------------------------------------------------------------------------------
-
     /// Sends lists that have entered the gate. IRQL <= DISPATCH_LEVEL, as in `flags`.
     pub(crate) fn send(&self, head: *mut NET_BUFFER_LIST, flags: ULONG) {
         let handle = self.handle();
@@ -408,53 +445,5 @@ impl Binding {
     pub(crate) fn give_back(&self, head: *mut NET_BUFFER_LIST, count: u32, flags: ULONG) {
         return_lists(self.handle(), head, flags);
         self.io.leave(count as usize);
-    }
-}
-
-/// A request of ours to the NIC.
-#[repr(C)]
-pub(crate) struct Request {
-    request: NDIS_OID_REQUEST,
-    completed: Event,
-    status: AtomicI32,
-}
-
-impl Request {
-    fn new(oid: NDIS_OID, buffer: PVOID, len: u32) -> Self {
-        let request = NDIS_OID_REQUEST {
-            Header: header(NDIS_OBJECT_TYPE_OID_REQUEST, 1, NDIS_SIZEOF_OID_REQUEST_REVISION_1),
-            RequestType: NdisRequestSetInformation,
-            PortNumber: NDIS_DEFAULT_PORT_NUMBER,
-            Timeout: 0,
-            RequestId: null_mut(),
-            RequestHandle: null_mut(),
-            Oid: oid,
-            InformationBuffer: buffer,
-            InformationBufferLength: len,
-            BytesWritten: 0,
-            BytesNeeded: 0,
-            MethodTail: [0; 3],
-            NdisReserved: [0; 0x80],
-            MiniportReserved: [0; 0x10],
-            SourceReserved: [0; 0x10],
-            SupportedRevision: 0,
-            Reserved1: 0,
-            Reserved2: 0,
-            SwitchId: 0,
-            VPortId: 0,
-            Flags: 0,
-        };
-        Self { request, completed: Event::notification(), status: AtomicI32::new(0) }
-    }
-
-    /// Takes the completion of a request.
-    ///
-    /// # Safety
-    /// `request` is the first member of a request whose sender waits.
-    pub(crate) unsafe fn complete(request: *mut NDIS_OID_REQUEST, status: NDIS_STATUS) {
-        // SAFETY: the caller's promise.
-        let this = unsafe { &*request.cast::<Self>() };
-        this.status.store(status.0, Ordering::Release);
-        this.completed.set();
     }
 }

@@ -241,6 +241,10 @@ impl Attachment {
         self.binding.lock().clone()
     }
 
+    pub(crate) fn has_binding(&self) -> bool {
+        self.binding.lock().is_some()
+    }
+
     pub(crate) fn set_binding(&self, binding: Option<Arc<Binding>>) -> Option<Arc<Binding>> {
         core::mem::replace(&mut *self.binding.lock(), binding)
     }

@@ -6,5 +6,6 @@ pub(crate) mod lists;
 mod offload;
 pub(crate) mod protocol;
 mod receive;
+mod request;
 mod rss;
 pub(crate) mod shown;

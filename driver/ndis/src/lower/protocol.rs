@@ -1,8 +1,9 @@
 //! The handlers of the protocol half: each converts and calls.
 #![allow(unsafe_code, reason = "functions that NDIS calls with pointers")]
 
-use super::binding::{Binding, Request};
+use super::binding::Binding;
 use super::lists::{Lists, Received, Sent};
+use super::request::Request;
 use crate::abi::*;
 use crate::handler::{counted, handler, lent, object};
 use crate::pairing::DRIVER;
@@ -44,6 +45,7 @@ handler! {
         binding: Arc<Binding> = counted(context: NDIS_HANDLE),
     ) -> NDIS_STATUS {
         // This is not the count that the close takes.
+        binding.pause();
         DRIVER.in_turn(|| binding.close());
         NDIS_STATUS_SUCCESS
     }
@@ -80,15 +82,15 @@ pub(crate) unsafe extern "system" fn net_pnp_event(
     let event = unsafe { &(*event).NetPnPEvent };
     if !context.is_null() {
         // SAFETY: an open binding.
-        let binding = unsafe { object::<Binding>(context) };
+        let binding = unsafe { counted::<Binding>(context) };
         match event.NetEvent {
             NetEventSetPower if event.BufferLength as usize >= size_of::<i32>() => {
                 // SAFETY: an `NDIS_DEVICE_POWER_STATE` comes with the code.
                 let state = unsafe { event.Buffer.cast::<i32>().read_unaligned() };
-                DRIVER.in_turn(|| binding.set_power(state == NdisDeviceStateD0));
+                if state == NdisDeviceStateD0 { binding.wake() } else { binding.sleep() }
             }
-            NetEventPause => DRIVER.in_turn(|| binding.pause()),
-            NetEventRestart => DRIVER.in_turn(|| binding.restart()),
+            NetEventPause => binding.pause(),
+            NetEventRestart => binding.restart(),
             _ => {}
         }
     }

@@ -82,6 +82,11 @@ impl ShownFrames {
         Some(list)
     }
 
+    /// The number of those that TCP/IP has. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn out(&self) -> usize {
+        FRAMES - self.free.len()
+    }
+
     /// Takes a copy back. IRQL <= DISPATCH_LEVEL.
     pub(crate) fn give_back(&self, list: List) {
         let full = self.free.push(list.as_ptr());

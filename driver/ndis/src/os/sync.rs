@@ -58,9 +58,9 @@ impl Event {
         wait(self.0.get().cast(), None);
     }
 
-    /// PASSIVE_LEVEL. Waits at most that long.
-    pub(crate) fn wait_for(&self, time: Duration) {
-        wait(self.0.get().cast(), Some(time));
+    /// PASSIVE_LEVEL. Waits at most that long; returns whether the event came.
+    pub(crate) fn wait_for(&self, time: Duration) -> bool {
+        wait(self.0.get().cast(), Some(time))
     }
 }
 
@@ -83,13 +83,13 @@ impl Turn {
     }
 }
 
-/// Waits for any dispatcher object. PASSIVE_LEVEL.
-pub(super) fn wait(object: PVOID, time: Option<Duration>) {
+/// Waits for any dispatcher object; returns whether it came in time. PASSIVE_LEVEL.
+pub(super) fn wait(object: PVOID, time: Option<Duration>) -> bool {
     // A negative time is relative, in units of 100 ns.
     let mut due = time.map(|time| -i64::try_from(time.as_nanos() / 100).unwrap_or(i64::MAX));
     let due = due.as_mut().map_or(null_mut(), core::ptr::from_mut);
     // SAFETY: a dispatcher object that outlives the wait, as its owner waits here.
-    let _ = unsafe { KeWaitForSingleObject(object, Executive, KernelMode, FALSE, due) };
+    unsafe { KeWaitForSingleObject(object, Executive, KernelMode, FALSE, due) == STATUS_SUCCESS }
 }
 
 /// Waits for a time. PASSIVE_LEVEL.
@@ -220,6 +220,16 @@ impl Gate {
         if self.state.fetch_or(SHUT, Ordering::AcqRel) == 0 {
             self.empty.set();
         }
+    }
+
+    /// The number of those inside at this moment. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn inside(&self) -> usize {
+        self.state.load(Ordering::Acquire) / 2
+    }
+
+    /// As [`wait_empty`](Self::wait_empty), but at most that long; returns whether the last one has left. PASSIVE_LEVEL.
+    pub(crate) fn wait_empty_for(&self, time: Duration) -> bool {
+        self.empty.wait_for(time)
     }
 
     /// Waits until the last one has left a closed gate. PASSIVE_LEVEL.

@@ -14,7 +14,7 @@ use crate::control::device;
 use crate::frame::ETHERNET_HEADER_LEN;
 use crate::keywords::{Config, Mode};
 use crate::log::report;
-use crate::lower::binding::LinkState;
+use crate::lower::binding::{KEPT_TOLD_AFTER, LinkState};
 use crate::lower::lists::{Attachment, ListPool, LowerSide};
 use crate::lower::shown::ShownFrames;
 use crate::os::pool;
@@ -23,7 +23,7 @@ use crate::os::reserve;
 use crate::os::runner::Runner;
 use crate::os::sync::{Gate, SpinLock, at_dispatch, sleep};
 use crate::os::thread::{Order, Worker};
-use crate::os::{Windows, entropy, etw};
+use crate::os::{Windows, entropy};
 use crate::pairing::DRIVER;
 use crate::problems::Problem;
 use crate::sorting::{MULTICAST_MAX, Sorting};
@@ -210,12 +210,11 @@ impl Adapter {
         self.ndk.close_and_wait();
         drop(watch);
         // The core still exists and returns the lists that the NIC lent it.
-        DRIVER.in_turn(|| {
-            if let Some(binding) = self.attachment.binding() {
-                binding.leave_adapter();
-                etw::unbound(self.luid, binding.name());
-            }
-        });
+        let binding =
+            DRIVER.in_turn(|| self.attachment.binding().inspect(|binding| binding.begin_parting()));
+        if let Some(binding) = binding {
+            binding.part();
+        }
         drop(runner);
         DRIVER.reach(Stage::Halted);
     }
@@ -299,7 +298,19 @@ impl Adapter {
     /// Pauses: no frame passes any more when this returns. PASSIVE_LEVEL.
     pub(crate) fn pause(&self) {
         self.up.close();
-        self.up.wait_empty();
+        if !self.up.wait_empty_for(KEPT_TOLD_AFTER) {
+            // The others are copies that TCP/IP keeps.
+            let sends = self.up.inside().saturating_sub(self.shown.out()) as u32;
+            if sends > 0 {
+                report(
+                    self.interface,
+                    Problem::FramesKept,
+                    sends,
+                    KEPT_TOLD_AFTER.as_secs() as u32,
+                );
+            }
+            self.up.wait_empty();
+        }
     }
 
     /// PASSIVE_LEVEL.

@@ -18,11 +18,18 @@ use core::ptr::null_mut;
 
 impl Adapter {
     pub(crate) fn is_attached(&self) -> bool {
-        self.attachment.binding().is_some()
+        self.attachment.has_binding()
     }
 
-    /// Joins the adapter to its NIC. PASSIVE_LEVEL, in turn.
+    /// Joins the adapter to its NIC, if no other has that. One that sleeps is offered again when it wakes. PASSIVE_LEVEL, in turn.
     pub(crate) fn attach(self: &Arc<Self>, binding: &Arc<Binding>) -> Result<(), NDIS_STATUS> {
+        if let Some(owner) = binding.owner() {
+            report(self.interface, Problem::NicTaken, owner, 0);
+            return Err(NDIS_STATUS_ADAPTER_NOT_FOUND);
+        }
+        if !binding.is_awake() {
+            return Err(NDIS_STATUS_ADAPTER_NOT_READY);
+        }
         if binding.mtu() < self.mtu() {
             let (theirs, ours) = (binding.mtu() as u32, self.mtu() as u32);
             report(self.interface, Problem::LowerMtuTooSmall, theirs, ours);
