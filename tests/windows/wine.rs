@@ -91,6 +91,20 @@ mod in_wine {
         the_verdicts_of_the_nic_are_heeded: "checksums";
         /// Goal: a NIC that refuses frames ends the connection whose frames they are, and no other; both are told of.
         a_nic_may_refuse_frames: "refuses-frames";
+        /// Goal: frames that end within their header are nobody's, and counted.
+        runts_are_nobodys: "runts";
+        /// Goal: a NIC serves one adapter, and the next one when that goes.
+        one_nic_serves_one_adapter: "one-nic";
+        /// Goal: a NIC that keeps its frames holds up its own adapter, is told of, and holds up no other.
+        a_stuck_nic_holds_up_no_other: "stuck-nic";
+        /// Goal: frames in MDLs of odd shapes arrive whole, or are dropped and counted.
+        frames_may_lie_in_odd_shapes: "shapes";
+        /// Goal: statuses of odd sizes are followed where they are whole.
+        statuses_may_have_odd_sizes: "statuses";
+        /// Goal: a flood of frames takes no more of a turn than others do.
+        floods_take_turns: "floods";
+        /// Goal: under traffic NICs and adapters may stop and go on at any time and at once.
+        ends_may_come_at_once: "ends-at-once";
         /// Goal: where a NIC loses units, all data arrives, and packets leave singly.
         a_nic_may_lose_units: "loses-units";
         /// Goal: frames in MDLs of a few bytes arrive whole.
@@ -195,6 +209,14 @@ mod in_a_process {
         what_is_not_mapped_gets_mapped: "unmapped";
         the_verdicts_of_the_nic_are_heeded: "checksums";
         a_nic_may_refuse_frames: "refuses-frames";
+        runts_are_nobodys: "runts";
+        one_nic_serves_one_adapter: "one-nic";
+        a_stuck_nic_holds_up_no_other: "stuck-nic";
+        frames_may_lie_in_odd_shapes: "shapes";
+        statuses_may_have_odd_sizes: "statuses";
+        floods_take_turns: "floods";
+        ends_may_come_at_once: "ends-at-once";
+        ends_may_come_at_once_preempted: "ends-at-once seed=3";
         frames_may_lie_in_pieces: "pieces";
         sends_may_be_cancelled: "cancel";
         calls_to_the_nic_may_pend: "pending";

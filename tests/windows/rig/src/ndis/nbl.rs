@@ -251,6 +251,30 @@ pub fn make_behind(
     }
 }
 
+/// A list of ours that lies in MDLs of these bytes, and says that it has `len` of them, in all bits of its member.
+pub fn make_of(parts: &[&[u8]], len: usize, flags: i16, source: Pointer) -> *mut Nbl {
+    let lay = |part: &&[u8]| {
+        // No byte lies somewhere, too.
+        static SOMEWHERE: u8 = 0;
+        let memory = match part.len() {
+            0 => (&raw const SOMEWHERE).cast_mut(),
+            _ => part.to_vec().leak().as_mut_ptr(),
+        };
+        mdl::make(memory, part.len(), flags)
+    };
+    let pieces: Vec<_> = parts.iter().map(lay).collect();
+    unsafe {
+        for pair in pieces.windows(2) {
+            (*pair[0]).next = pair[1];
+        }
+        let pair = allocate();
+        (*pair).list.source = source;
+        (*pair).list.first = &raw mut (*pair).buffer;
+        point(&mut (*pair).buffer, pieces.first().copied().unwrap_or_default(), 0, len);
+        &raw mut (*pair).list
+    }
+}
+
 /// Frees what [`make`] made.
 pub unsafe fn unmake(list: *mut Nbl) {
     let mut mdl = (*(*list).first).mdl_chain;

@@ -3,6 +3,7 @@
 pub mod calls;
 pub mod faults;
 pub mod host;
+pub mod odd;
 pub mod offload;
 pub mod scaling;
 
@@ -50,6 +51,8 @@ pub struct Nic {
     pub counts: Counts,
     pub faults: Faults,
     pub above: host::Above,
+    /// The most lists that the image has given back by one call of its own accord.
+    pub most_given_back: AtomicUsize,
     /// Which processors its frames come to; empty: one.
     pub scaling: Mutex<scaling::Table>,
     /// Whether it merges segments of TCP, over IPv4 and over IPv6.
@@ -210,6 +213,7 @@ impl Nic {
             counts: Counts::default(),
             faults: Faults::default(),
             above: host::Above::default(),
+            most_given_back: AtomicUsize::new(0),
             scaling: Mutex::default(),
             merging: Mutex::new([offloads.merges; 2]),
             encapsulation: AtomicBool::new(false),
@@ -363,6 +367,11 @@ impl Nic {
         self.held.lock().unwrap().len()
     }
 
+    /// Calls that showed the image frames.
+    pub fn indicated(&self) -> usize {
+        self.indications.iter().map(|kind| kind.load(Ordering::SeqCst)).sum()
+    }
+
     pub fn sent(&self) -> usize {
         self.sent.load(Ordering::Relaxed)
     }
@@ -426,12 +435,15 @@ impl Nic {
 
     /// Afterwards the image has completed every send and returned every receive.
     pub fn pause(&self) {
+        let edge = self.handle() as usize;
         self.event(NET_EVENT_PAUSE, "NetEventPause", 0);
+        let sends = nbl::borrowed(edge);
+        if sends > 0 {
+            breach!("{sends} sends are in flight after a pause");
+        }
         self.binding.lock().unwrap().running = false;
         // What was on its way to the image when it was told comes back at once.
         self.rest();
-        let edge = self.handle() as usize;
-        eventually("sends in flight after a pause", || nbl::borrowed(edge) == 0);
         if nbl::lent(edge) > 0 {
             breach!("{} received lists are held after a pause", nbl::lent(edge));
         }
@@ -598,15 +610,9 @@ impl Nic {
     }
 
     fn indicate(&self, frames: &[Vec<u8>], resources: bool, looped: bool) {
-        let Some((protocol, _)) = driver::registered().protocol else { return };
-        let context = {
-            let binding = self.binding.lock().unwrap();
-            if frames.is_empty() || !binding.running || !self.powered.load(Ordering::SeqCst) {
-                return;
-            }
-            binding.context
-        };
-        let edge = self.handle() as usize;
+        if frames.is_empty() || !self.is_receiving() {
+            return;
+        }
         let strips = self.strips.load(Ordering::SeqCst);
         let untag = |frame: &Vec<u8>| if strips { untagged(frame) } else { (frame.clone(), 0) };
         let shown = self.show(&frames.iter().map(untag).collect::<Vec<_>>());
@@ -615,6 +621,17 @@ impl Nic {
         if looped {
             lists.iter().for_each(|&list| unsafe { (*list).mark_looped() });
         }
+        self.indicate_lists(&lists, resources);
+    }
+
+    fn is_receiving(&self) -> bool {
+        self.binding.lock().unwrap().running && self.powered.load(Ordering::SeqCst)
+    }
+
+    fn indicate_lists(&self, lists: &[*mut Nbl], resources: bool) {
+        let Some((protocol, _)) = driver::registered().protocol else { return };
+        let context = self.binding.lock().unwrap().context;
+        let edge = self.handle() as usize;
         self.indications[usize::from(resources)].fetch_add(1, Ordering::Relaxed);
         let mut flags = FLAG_DISPATCH;
         if resources {
@@ -622,8 +639,9 @@ impl Nic {
         } else {
             lists.iter().for_each(|&list| nbl::lend(list, edge));
         }
-        let chain = unsafe { nbl::join(&lists) };
+        let chain = unsafe { nbl::join(lists) };
         let locks = lock::taken();
+        odd::INDICATES.set(true);
         irql::run_at(DISPATCH, "ProtocolReceiveNetBufferLists", || unsafe {
             protocol.receive.expect("checked")(
                 context as Pointer,
@@ -633,10 +651,11 @@ impl Nic {
                 flags,
             );
         });
+        odd::INDICATES.set(false);
         *self.above.locks.lock().unwrap() += lock::taken() - locks;
         lock::none_held("ProtocolReceiveNetBufferLists");
         if resources {
-            lists.into_iter().for_each(|list| unsafe { nbl::unmake(list) });
+            lists.iter().for_each(|&list| unsafe { nbl::unmake(list) });
         }
     }
 
@@ -646,8 +665,10 @@ impl Nic {
         let pieces = if crumbles { [1, 3, 13, 41] } else { [usize::MAX, 600, 37, 18] };
         let unmapped = self.unmapped.load(Ordering::SeqCst);
         let flags = if unmapped { mdl::PARTIAL } else { mdl::NON_PAGED };
-        let piece = pieces[place % 4].min(shown.frame.len());
-        let list = nbl::make_behind(crumbles, &shown.frame, piece, flags, self.handle());
+        // A frame may have no byte.
+        let piece = pieces[place % 4].min(shown.frame.len().max(1));
+        let apart = crumbles || shown.frame.is_empty();
+        let list = nbl::make_behind(apart, &shown.frame, piece, flags, self.handle());
         unsafe {
             (*list).info[nbl::VLAN] = shown.tag;
             (*list).info[nbl::CHECKSUM] = shown.verdict;
@@ -779,7 +800,7 @@ fn tagged(frame: &[u8], info: usize) -> Vec<u8> {
 
 /// The frame without its tag, and what travels beside it.
 fn untagged(frame: &[u8]) -> (Vec<u8>, usize) {
-    if frame[12..14] != [0x81, 0] {
+    if frame.get(12..16).is_none_or(|tag| tag[..2] != [0x81, 0]) {
         return (frame.to_vec(), 0);
     }
     let tci = usize::from(u16::from_be_bytes([frame[14], frame[15]]));

@@ -555,7 +555,8 @@ exports! { "ndis.sys":
         irql::at_most(DISPATCH, "NdisMIndicateReceiveNetBufferLists");
         let Some(vnic) = Vnic::alive(handle, "NdisMIndicateReceiveNetBufferLists") else { return };
         if port != 0 { breach!("a receive on port {port}"); }
-        if ![RUNNING, RESTARTING].contains(&vnic.state.load(Ordering::SeqCst)) {
+        // One that has begun may end while the image pauses, which waits for it.
+        if ![RUNNING, RESTARTING, PAUSING].contains(&vnic.state.load(Ordering::SeqCst)) {
             breach!("a receive is indicated while the adapter is paused");
         }
         let all = nbl::chain(lists);

@@ -24,9 +24,9 @@ pub(super) fn filters(host: &dyn Host, _: &[String]) {
         let mark = |to, mark| frame(to, a.mac(), mark);
         let others = [2, 9, 9, 9, 9, 9];
         b.set_filter(0);
-        let shown = indications(nic);
+        let shown = nic.indicated();
         a.send(&mark(b.mac(), 1));
-        eventually("an indication", || indications(nic) > shown);
+        eventually("an indication", || nic.indicated() > shown);
         nic.rest();
         b.set_filter(DIRECTED);
         // The frames of a wire come in order.
@@ -77,11 +77,6 @@ pub(super) fn filters(host: &dyn Host, _: &[String]) {
     say!("filters verified");
 }
 
-/// Calls that showed frames of the NIC to the image.
-fn indications(nic: &Nic) -> usize {
-    nic.indications.iter().map(|kind| kind.load(Ordering::SeqCst)).sum()
-}
-
 fn is_all(filter: &usize) -> bool {
     filter & PROMISCUOUS != 0
 }
@@ -95,13 +90,13 @@ pub(super) fn host_traffic(host: &dyn Host, _: &[String]) {
         nic.give_host(&[hosts_own]);
         let locks = || *nic.above.locks.lock().unwrap();
         eventually("the end of what came before", || quiet_for(&locks));
-        let (before, shown) = (locks(), indications(nic));
+        let (before, shown) = (locks(), nic.indicated());
         for number in 0..2000_u32 {
             switch::send(usize::MAX, &packet(nic.mac, hosts_own, number));
         }
         let heard = || nic.host_heard(&packet(nic.mac, hosts_own, 1999));
-        eventually("the host's frames", || heard() == 1 && indications(nic) > shown + 200);
-        eventually("the end of indications", || quiet_for(&|| indications(nic)));
+        eventually("the host's frames", || heard() == 1 && nic.indicated() > shown + 200);
+        eventually("the end of indications", || quiet_for(&|| nic.indicated()));
         assert_eq!(locks() - before, 0, "spin locks that the host's frames took");
         net.end(host);
     }
@@ -174,7 +169,7 @@ pub(super) fn kept_frames(host: &dyn Host, _: &[String]) {
 }
 
 /// `OID_GEN_RCV_NO_BUFFER`.
-fn no_buffer(vnic: &Vnic) -> u64 {
+pub(super) fn no_buffer(vnic: &Vnic) -> u64 {
     let mut count = [0; 8];
     let answer = oid::ask(vnic, oid::QUERY, 0x0002_0105, &mut count, false);
     assert_eq!(answer.status, 0);

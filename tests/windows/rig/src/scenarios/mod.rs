@@ -8,6 +8,7 @@ mod ends;
 mod ends_of_life;
 #[cfg(unix)]
 mod flight;
+mod floods;
 mod frames;
 mod life;
 mod neighbours;
@@ -20,6 +21,7 @@ mod overflow;
 mod power;
 mod race;
 mod refuse;
+mod reports;
 mod requests;
 mod stages;
 mod threads;
@@ -85,6 +87,13 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("units", offloads::units),
     ("no-units", offloads::no_units),
     ("checksums", offloads::checksums),
+    ("runts", reports::runts),
+    ("one-nic", reports::one_nic),
+    ("stuck-nic", reports::stuck_nic),
+    ("shapes", reports::shapes),
+    ("statuses", reports::statuses),
+    ("floods", floods::floods),
+    ("ends-at-once", floods::ends_at_once),
     ("refuses-frames", damaged::refuses_frames),
     ("loses-units", damaged::loses_units),
     ("cancel", frames::cancel),

@@ -101,8 +101,10 @@ exports! { "ndis.sys":
     }
     fn NdisReturnNetBufferLists(handle: Pointer, lists: *mut Nbl, _flags: u32) {
         irql::at_most(DISPATCH, "NdisReturnNetBufferLists");
-        if Nic::opened(handle, "NdisReturnNetBufferLists").is_none() { return; }
-        for list in nbl::chain(lists) {
+        let Some(nic) = Nic::opened(handle, "NdisReturnNetBufferLists") else { return };
+        let all = nbl::chain(lists);
+        if !odd::INDICATES.get() { nic.most_given_back.fetch_max(all.len(), Ordering::SeqCst); }
+        for list in all {
             if nbl::returned(list, handle as usize) { nbl::unmake(list); }
         }
     }

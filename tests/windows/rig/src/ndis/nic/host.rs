@@ -41,10 +41,10 @@ pub struct Above {
 
 /// Whether a filter lets a frame in. The multicast list has everything.
 pub fn lets_in(filter: usize, mac: [u8; 6], frame: &[u8]) -> bool {
-    let kind = match frame[..6] {
+    let kind = match frame[..frame.len().min(6)] {
         [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF] => BROADCAST,
         [first, ..] if first & 1 != 0 => MULTICAST | ALL_MULTICAST,
-        _ if frame[..6] == mac => DIRECTED,
+        _ if frame.starts_with(&mac) => DIRECTED,
         _ => 0,
     };
     filter & (kind | PROMISCUOUS) != 0
@@ -128,7 +128,7 @@ impl Host {
 
 /// The destination of a packet of IP.
 fn destination(frame: &[u8]) -> Option<IpAddr> {
-    match frame[12..14] {
+    match frame.get(12..14)? {
         [8, 0] => Some(IpAddr::from(<[u8; 4]>::try_from(frame.get(30..34)?).unwrap())),
         [0x86, 0xDD] => Some(IpAddr::from(<[u8; 16]>::try_from(frame.get(38..54)?).unwrap())),
         _ => None,
