@@ -107,8 +107,23 @@ list! {
 
 // ---- completer ----------------------------------------------------------------------------------
     AnswerToAProbeIsMeasured "qp/send/completer.rs":
-        "if !(self.answers || read && sq.responses_missing()) {" => "if !(read && sq.responses_missing()) {",
+        "if disturbed || self.answers || read" => "if disturbed || read",
         "a lost ACK makes no probe later";
+    LossesHideTheRoundTrip "qp/send/completer.rs":
+        "self.timed.filter(|timed| psn.since(timed.psn) >= 0)" => "self.timed.filter(|_| false)",
+        "what comes behind a lost packet tells how long a round trip takes at most";
+    DisturbedIsMeasured "qp/send/completer.rs":
+        "timed.disturbed = true;" => "",
+        "a round trip that waited for a lost packet is none";
+    ProbesTellNoRoundTrip "qp/send/retry.rs":
+        "self.took_at_most(after_ns);" => "",
+        "the answer to the first probe times the next";
+    UnknownPathsBackOff "qp/send/retry.rs":
+        "if known { u64::MAX }" => "if true { u64::MAX }",
+        "a path of which nothing is known is probed ten times a second";
+    UnsolicitedAckIsMeasured "qp/recv/responder.rs":
+        "self.answer_again(peer.make);" => "self.reply.get_or_insert(Syndrome::ACK);",
+        "an unsolicited ACK is no round trip of what it acknowledges";
     AnswersForEver "qp/send/completer.rs":
         "it, and do not set it.\n        self.answers = false;" => "it, and do not set it.",
         "the ACK behind the answer to a probe is measured";

@@ -28,6 +28,7 @@ mod connections;
 mod door;
 mod gaps;
 mod keys;
+mod large;
 mod loss;
 mod origins;
 mod paths;

@@ -5,28 +5,36 @@
 use super::*;
 use std::collections::BTreeMap;
 
-const PACKET_NS: u64 = 1_000;
 /// Packets that wait for the link to be free.
 const QUEUE: u64 = 16;
 const MESSAGES: u64 = 240;
 
 #[derive(Clone, Copy, Debug)]
-struct Faults {
+pub(super) struct Faults {
     /// Of 1000 packets, lost.
-    loss: u32,
+    pub(super) loss: u32,
     /// Of 1000 packets, overtaken by some of those behind it.
-    late: u32,
+    pub(super) late: u32,
     /// By how many at most.
-    places: u32,
+    pub(super) places: u32,
     /// Only acknowledgements are lost.
-    acks_only: bool,
+    pub(super) acks_only: bool,
     /// Of 1000 packets, not delayed at all: they overtake everything on the link.
-    early: u32,
-    delay_us: u64,
+    pub(super) early: u32,
+    pub(super) delay_us: u64,
+    /// The link takes so long for a packet.
+    pub(super) packet_ns: u64,
 }
 
-const NONE: Faults =
-    Faults { loss: 0, late: 0, places: 1, acks_only: false, early: 0, delay_us: 20 };
+pub(super) const NONE: Faults = Faults {
+    loss: 0,
+    late: 0,
+    places: 1,
+    acks_only: false,
+    early: 0,
+    delay_us: 20,
+    packet_ns: 1_000,
+};
 
 /// A link in one building.
 const NEAR: Faults = Faults { loss: 30, late: 50, places: 8, ..NONE };
@@ -52,8 +60,9 @@ enum Kind {
 
 const KINDS: [Kind; 4] = [Kind::Send, Kind::Write, Kind::Read, Kind::Mixed];
 
-struct Run {
-    world: World,
+/// Two devices at work over such a link.
+pub(super) struct Run {
+    pub(super) world: World,
     links: [Link; 2],
     rng: Rng,
     faults: Faults,
@@ -62,6 +71,11 @@ struct Run {
 }
 
 impl Run {
+    pub(super) fn of(world: World, faults: Faults, seed: u8) -> Self {
+        let rng = Rng::from_seed([seed; 32]);
+        Self { world, links: Default::default(), rng, faults, reads: Vec::new() }
+    }
+
     /// Packets that the work takes, without acknowledgements.
     fn packets(kind: Kind, faults: Faults, peer_holds: bool, seed: u8) -> usize {
         let mut configs = [config(false, 0), config(false, 1)];
@@ -71,8 +85,7 @@ impl Run {
         let (mut world, [client, server], _) = World::of(configs).join(false);
         // The handshake took a round trip, too.
         world.now = world.now + Duration::from_micros(2 * faults.delay_us);
-        let rng = Rng::from_seed([seed; 32]);
-        let mut run = Self { world, links: Default::default(), rng, faults, reads: Vec::new() };
+        let mut run = Self::of(world, faults, seed);
         let mut posted = 0;
         while (run.world.done[0].len() as u64) < MESSAGES {
             while posted < MESSAGES && posted - (run.world.done[0].len() as u64) < 16 {
@@ -111,10 +124,11 @@ impl Run {
     }
 
     /// Sends what the links have room for, then goes to the next event.
-    fn step(&mut self) {
+    pub(super) fn step(&mut self) {
         let now = self.world.now.as_nanos();
+        let queue = QUEUE * self.faults.packet_ns;
         for from in [0, 1] {
-            while self.links[from].free_at < now + QUEUE * PACKET_NS {
+            while self.links[from].free_at < now + queue {
                 let mut buf = vec![0; 65_000];
                 let (device, memory) =
                     (&mut self.world.devices[from], &mut self.world.memory[from]);
@@ -127,7 +141,7 @@ impl Run {
             }
         }
         let arrivals = self.links.iter().filter_map(|link| link.frames.keys().next());
-        let free = self.links.iter().map(|link| link.free_at.saturating_sub(QUEUE * PACKET_NS - 1));
+        let free = self.links.iter().map(|link| link.free_at.saturating_sub(queue - 1));
         let timeouts = self.world.devices.iter_mut().filter_map(Device::poll_timeout);
         let events = arrivals.map(|(at, _)| *at).chain(timeouts.map(Instant::as_nanos));
         let next = events.chain(free.filter(|at| *at > now)).min().expect("work is not done");
@@ -165,8 +179,8 @@ impl Run {
         }
         self.world.sent[from].push((bth.opcode, bth.psn));
         let link = &mut self.links[from];
-        link.free_at = link.free_at.max(self.world.now.as_nanos()) + PACKET_NS;
-        let Faults { loss, late, places, acks_only, early, delay_us } = self.faults;
+        link.free_at = link.free_at.max(self.world.now.as_nanos()) + self.faults.packet_ns;
+        let Faults { loss, late, places, acks_only, early, delay_us, packet_ns } = self.faults;
         if self.rng.below(1000) < loss && (!acks_only || acknowledges(bth.opcode)) {
             return;
         }
@@ -175,7 +189,7 @@ impl Run {
             at += delay_us * 1000;
         }
         if self.rng.below(1000) < late {
-            at += u64::from(self.rng.below(places) + 1) * PACKET_NS + PACKET_NS / 2;
+            at += u64::from(self.rng.below(places) + 1) * packet_ns + packet_ns / 2;
         }
         link.frames.insert((at, link.count), frame);
         link.count += 1;

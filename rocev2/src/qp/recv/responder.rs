@@ -220,7 +220,21 @@ impl Responder {
         self.gap_timed_out(now, peer, pool);
         if self.unsolicited_ack.take(now) {
             tally.count(Counter::AckRepeated);
-            self.reply.get_or_insert(Syndrome::ACK);
+            self.answer_again(peer.make);
+        }
+    }
+
+    /// Owes what answers a duplicate, or stands for an answer that was lost: what is missing, or an ACK. It comes too late to tell how
+    /// long a round trip takes, and says so to a peer of our make.
+    fn answer_again(&mut self, make: Make) {
+        if self.tells_gaps(make) {
+            self.gaps.answer();
+            return;
+        }
+        // A NAK that is owed acknowledges as much.
+        self.reply.get_or_insert(Syndrome::ACK);
+        if make == Make::Keeper {
+            self.gaps.answer_without_gap();
         }
     }
 
@@ -401,15 +415,7 @@ impl Responder {
                 replayed
             }
             (Operation::Send | Operation::Write, _) if packet.bth.ack_req => {
-                if self.tells_gaps(cx.peer.make) {
-                    self.gaps.answer();
-                } else {
-                    // A NAK that is owed acknowledges as much.
-                    self.reply.get_or_insert(Syndrome::ACK);
-                    if cx.peer.make == Make::Keeper {
-                        self.gaps.answer_without_gap();
-                    }
-                }
+                self.answer_again(cx.peer.make);
                 true
             }
             _ => false,

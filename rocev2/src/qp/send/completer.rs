@@ -27,8 +27,7 @@ pub(crate) struct Completer {
     recovery: Recovery,
     rnr_retry: u8,
     rnr_tries: u8,
-    /// The packet whose round trip is being measured, which was sent once, and whether it is a READ.
-    timed: Option<(Psn, Instant, bool)>,
+    timed: Option<Timed>,
     timer: RetryTimer,
     /// The pause after an RNR NAK: the packet that was refused, and the end.
     pause: Option<(Psn, Instant)>,
@@ -47,6 +46,16 @@ pub(crate) struct Completer {
     /// A loss was being recovered from when it came. A peer of our make says that it answers a duplicate.
     recovered: bool,
     answers: bool,
+}
+
+/// The packet whose round trip is being measured.
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    psn: Psn,
+    sent_at: Instant,
+    read: bool,
+    /// It was sent twice, or its response may have waited for another that was: a round trip takes less.
+    disturbed: bool,
 }
 
 /// The consequence of a response for the QP.
@@ -161,7 +170,8 @@ impl Completer {
         }
         // Only a packet that requests a response has one of its own.
         if self.timed.is_none() {
-            self.timed = asked.map(|(psn, read)| (psn, now, read));
+            self.timed =
+                asked.map(|(psn, read)| Timed { psn, sent_at: now, read, disturbed: false });
         }
         stopped
     }
@@ -188,7 +198,7 @@ impl Completer {
             // Where no packet has left since, none may for long, and a probe requests what they did not.
             return (self.unasked.replace(sq.next()) != Some(sq.next())).then_some(now);
         }
-        self.timed.filter(|(psn, ..)| sq.acked().since(*psn) <= 0).map(|(_, at, _)| at)
+        self.timed.filter(|timed| sq.acked().since(timed.psn) <= 0).map(|timed| timed.sent_at)
     }
 
     /// Acts on expired timers. One packet of `interval` inside a message requests an ACK.
@@ -225,7 +235,8 @@ impl Completer {
                 if self.recovery.timeout(tries, sq) == Remedy::Resend {
                     tally.count(Counter::LocalAckTimeoutErr);
                     tally.count(Counter::CompleterRetryErr);
-                    (self.timed, self.timed_out) = (None, true);
+                    self.timed_out = true;
+                    self.disturb();
                     if expiry == Expiry::Resend || self.is_congestion() {
                         self.loss = Some(Loss::Timeout);
                     }
@@ -251,7 +262,8 @@ impl Completer {
     /// Accounts for packets that are lost by what a response shows, and resent; with what congestion control is told of that.
     fn packet_lost(&mut self, now: Instant, signal: Option<Loss>, tally: &Tally) {
         tally.count(Counter::CompleterRetryErr);
-        (self.timed, self.timed_out) = (None, false);
+        self.timed_out = false;
+        self.disturb();
         self.loss = signal.or(self.loss);
         if !self.paused() {
             self.timer.restart(now);
@@ -367,7 +379,7 @@ impl Completer {
                 self.acknowledge(now, psn, sq, out);
                 // A NAK may be older than what was acknowledged since.
                 if psn == sq.acked() {
-                    self.timed = None;
+                    self.disturb();
                     if self.recovery.handle_sequence_nak(now, self.timer.wait(now), sq) {
                         self.packet_lost(now, self.request_lost(psn, sq), tally);
                     } else if self.recovery.has_evidence() && !self.paused() {
@@ -404,6 +416,7 @@ impl Completer {
             self.probe_shows_gaps(sq);
         }
         let mut gaps = Gap::parse(packet.payload);
+        self.heard_of(now, gaps.clone().fold(psn, |end, gap| end.add(gap.covered())).prev());
         if let Some(lost) = self.recovery.gaps_reported(psn, gaps.clone(), sq) {
             let came = self.recovery.take_since_loss();
             let congestion = self.losses.show_congestion(came, lost.packets)
@@ -435,7 +448,7 @@ impl Completer {
         if sent_at.is_none_or(|at| !self.answers && self.timer.is_too_soon(now.nanos_since(at))) {
             return false;
         }
-        self.timed = None;
+        self.disturb();
         if self.recovery.lacks(now, cx.sq) {
             self.packet_lost(now, self.request_lost(cx.sq.acked(), cx.sq), cx.tally);
         } else {
@@ -493,7 +506,7 @@ impl Completer {
             self.rnr_tries += 1;
         }
         self.recovery.refused(sq);
-        self.timed = None;
+        self.disturb();
         self.pause = Some((refused, now + pause));
         self.timer.pause(now + pause);
         Verdict::Done
@@ -509,7 +522,7 @@ impl Completer {
         let before = cx.sq.acked();
         let acked = cx.sq.acknowledge(psn, cx.out);
         let result = if acked.lost_read {
-            self.place_early(packet, cx)
+            self.place_early(now, packet, cx)
         } else {
             Ok(Self::place_next(packet, cx))
         };
@@ -595,6 +608,7 @@ impl Completer {
     /// it. Data that do not fit are dropped, and judged when their turn comes.
     fn place_early<M: Memory>(
         &mut self,
+        now: Instant,
         packet: &Packet<'_>,
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
@@ -612,6 +626,7 @@ impl Completer {
             return Err(DropReason::StaleResponse);
         }
         cx.tally.count(Counter::EarlyReadResponses);
+        self.heard_of(now, psn);
         Ok(Verdict::Done)
     }
 
@@ -643,15 +658,33 @@ impl Completer {
     #[inline]
     fn note_progress(&mut self, now: Instant, sq: &SendQueue) {
         self.rnr_tries = 0;
-        if let Some((psn, sent_at, read)) = self.timed
+        if let Some(Timed { psn, sent_at, read, disturbed }) = self.timed
             && sq.acked().since(psn) > 0
         {
             // An acknowledgement beyond a READ is no response to it, nor is the answer to a probe one to the packet whose ACK was
             // lost: with the silence before the probe in the estimate, each lost ACK would have the next probe come later.
-            if !(self.answers || read && sq.responses_missing()) {
-                self.timer.sample(now, now.nanos_since(sent_at), read);
+            let after_ns = now.nanos_since(sent_at);
+            if disturbed || self.answers || read && sq.responses_missing() {
+                self.timer.took_at_most(after_ns);
+            } else {
+                self.timer.sample(now, after_ns, read);
             }
             self.timed = None;
+        }
+    }
+
+    /// Notes that the packet that is measured, or one before it, is sent again or refused.
+    fn disturb(&mut self) {
+        if let Some(timed) = &mut self.timed {
+            timed.disturbed = true;
+        }
+    }
+
+    /// Notes that `psn` has come to the peer, or its response here, though an older one has not: what is measured, and left no
+    /// later than it, took no longer for a round trip.
+    fn heard_of(&mut self, now: Instant, psn: Psn) {
+        if let Some(timed) = self.timed.filter(|timed| psn.since(timed.psn) >= 0) {
+            self.timer.took_at_most(now.nanos_since(timed.sent_at));
         }
     }
 

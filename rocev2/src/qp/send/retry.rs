@@ -15,10 +15,10 @@ const BACKOFF_SOON: u32 = 2;
 /// After this many tries without a response the cause is not loss: the wait doubles each time, up to the
 /// negotiated timeout, as that decides when to give up.
 const SILENT_AFTER: u32 = 8;
-/// The probe timeout before the first round trip is measured, at most.
+/// The probe timeout before the first round trip is measured, at most. The first doublings end there, too: ten probes a second
+/// burden no path, and of a lost one only the next tells.
 const PROBE_INITIAL: Duration = Duration::from_millis(100);
-/// That timeout in units of the handshake, which took a round trip at least: the factor that the first
-/// measured round trip would have.
+/// That timeout in units of a time that a round trip took at most: the factor that the first measured one would have.
 const SEED_ROUND_TRIPS: u64 = 3;
 /// The retransmission timeout: so many typical round trips, twice the longest one, and at least `RTO_MIN`.
 /// After `RTO_SAME` timeouts in a row it doubles each time.
@@ -240,8 +240,7 @@ impl RetryTimer {
     #[cold]
     fn seed(&mut self, now: Instant) {
         self.seeding = false;
-        let took_ns = now.nanos_since(self.progress_at);
-        self.initial_ns = took_ns.saturating_mul(SEED_ROUND_TRIPS).min(nanos(PROBE_INITIAL));
+        self.took_at_most(now.nanos_since(self.progress_at));
     }
 
     /// Tries without progress so far.
@@ -300,9 +299,17 @@ impl RetryTimer {
         self.latest_ns = [self.latest_ns[1], after_ns];
     }
 
-    /// Notes how long the answer to a probe took.
+    /// Notes how long the answer to a probe took, which was sent once.
     pub(crate) fn probe_answered(&mut self, after_ns: u64) {
         self.fastest_ns = self.fastest_ns.min(after_ns);
+        self.took_at_most(after_ns);
+    }
+
+    /// Takes a time that some round trip took at most: the handshake's, of a probe, or of a packet whose response waited for what was
+    /// lost. The shortest of them stands for a measured one as long as there is none: where losses are frequent, hardly any packet
+    /// is measured.
+    pub(crate) fn took_at_most(&mut self, ns: u64) {
+        self.initial_ns = self.initial_ns.min(ns.saturating_mul(SEED_ROUND_TRIPS));
     }
 
     /// Whether packets with our data have to wait on the path: the last two round trips took more than one and a half
@@ -417,10 +424,12 @@ impl RetryTimer {
 
     #[inline(never)]
     fn back_off(&mut self, now: Instant, wait_ns: u64) {
-        let doublings =
-            self.tries.min(BACKOFF_SOON) + self.tries.saturating_sub(SILENT_AFTER).min(16);
         let soonest = after(now, wait_ns);
-        let wait_ns = wait_ns.saturating_mul(1 << doublings).min(self.ceiling_ns);
+        let known = self.rtts.iter().any(|rtt| rtt.smoothed_ns != UNKNOWN_NS);
+        let longest_ns = if known { u64::MAX } else { wait_ns.max(nanos(PROBE_INITIAL)) };
+        let soon_ns = wait_ns.saturating_mul(1 << self.tries.min(BACKOFF_SOON)).min(longest_ns);
+        let doublings = self.tries.saturating_sub(SILENT_AFTER).min(16);
+        let wait_ns = soon_ns.saturating_mul(1 << doublings).min(self.ceiling_ns);
         let next = after(now, wait_ns);
         let next = if self.tries > 0 { next.min(self.rto_at(now).max(soonest)) } else { next };
         // Giving up is not delayed, except for the round trip of the last try.
@@ -498,6 +507,19 @@ mod tests {
         assert!((silence..=silence + PROBE_MIN).contains(&now.saturating_since(at(0))), "{now:?}");
     }
 
+    /// The wait for a probe where nothing is known of the path is no reason to wait longer for the next.
+    #[test]
+    fn an_unknown_path_is_probed_ten_times_a_second() {
+        let mut timer = RetryTimer::new();
+        timer.connect(20, 7);
+        timer.sent(at(0), || false);
+        for tenth in 1..=SILENT_AFTER {
+            let now = at(u64::from(tenth) * 100);
+            assert_eq!(timer.deadline(), Some(now));
+            assert_ne!(timer.expired(now), Expiry::None);
+        }
+    }
+
     /// A response to the last resend may still be on its way, so the next one waits longer.
     #[test]
     fn resends_back_off() {
@@ -553,6 +575,21 @@ mod tests {
             timer.restart(at(100));
             assert_eq!(timer.deadline(), Some(at(121)), "a measure is better");
         }
+    }
+
+    #[test]
+    fn the_shortest_time_of_a_round_trip_stands_for_a_measured_one() {
+        let mut timer = RetryTimer::new();
+        timer.connect(17, 7);
+        for (took_ms, expected_ms) in [(50, 100), (20, 60), (30, 60), (10, 30)] {
+            timer.took_at_most(nanos(Duration::from_millis(took_ms)));
+            assert_eq!(timer.wait(at(0)).as_millis(), expected_ms);
+        }
+        timer.probe_answered(nanos(Duration::from_millis(1)));
+        assert_eq!(timer.wait(at(0)).as_millis(), 3);
+        timer.sample(at(0), nanos(Duration::from_millis(7)), false);
+        timer.took_at_most(0);
+        assert_eq!(timer.wait(at(0)).as_millis(), 21, "a measure is better");
     }
 
     /// One long round trip alone may have lost its response; those of READs carry data, and tell nothing.
