@@ -15,7 +15,7 @@ use crate::object::done::CreateDone;
 use crate::object::id::ObjectId;
 use crate::object::request::Close;
 use crate::pd::request::CreatePd;
-use crate::platform::request::{CheckPaths, List, Resolved, SetAddresses, Stop};
+use crate::platform::request::{CheckPaths, List, Resolved, SetAddresses, SetTrafficClasses, Stop};
 use crate::qp::request::CreateQp;
 use crate::srq::request::{CreateSrq, ModifySrq};
 use alloc::boxed::Box;
@@ -50,7 +50,7 @@ kinds! {
     $
     /// A message to the poll core.
     Control, each_control:
-    OpenAdapter SetAddresses Resolved CheckPaths List Stop
+    OpenAdapter SetAddresses SetTrafficClasses Resolved CheckPaths List Stop
     Create Close
     ResizeCq
     ModifySrq

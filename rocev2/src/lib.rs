@@ -10,6 +10,7 @@
 //! | [`mr`] | keys: the memory that each names, with which rights: regions, windows, logical addresses |
 //! | [`qp`] | a reliable connected queue pair: work requests, completions, shared receives, congestion control |
 //! | [`cm`] | connections by communication ID: connect, accept, reject, disconnect |
+//! | [`class`] | the priority and the DSCP of a service's packets |
 //! | [`path`] | the next hop and VLAN of the packets between two addresses |
 //! | [`counters`] | the counters of a device and its queue pairs, by name |
 //! | [`env`](mod@env) | the environment that the caller supplies: instants, memory, a seed |
@@ -63,6 +64,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod class;
 pub mod cm;
 pub mod counters;
 mod device;

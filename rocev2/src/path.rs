@@ -29,13 +29,27 @@ pub struct Path {
 pub struct Source {
     /// Ethernet source.
     pub mac: Mac,
-    /// Tag control information.
+    /// The VLAN ID; `None` without a tag, and for a tag of a priority alone: packets of one peer may have several.
     pub vlan: Option<u16>,
 }
 
 impl Source {
     pub(crate) const fn of(encap: &Encap) -> Self {
-        Self { mac: encap.src_mac, vlan: encap.vlan }
+        Self { mac: encap.src_mac, vlan: vlan_of(encap.vlan) }
+    }
+
+    /// That of the packets of a peer that is its own hop.
+    const fn at(hop: &Hop) -> Self {
+        Self { mac: hop.dst_mac, vlan: vlan_of(hop.vlan) }
+    }
+}
+
+/// The VLAN that tag control information names.
+const fn vlan_of(tci: Option<u16>) -> Option<u16> {
+    const VLAN_ID: u16 = 0x0fff;
+    match tci {
+        Some(tci) if tci & VLAN_ID != 0 => Some(tci & VLAN_ID),
+        _ => None,
     }
 }
 
@@ -153,8 +167,9 @@ impl Paths {
     pub(crate) fn acquire(&mut self, path: Path, hop: Hop) -> Option<PathIndex> {
         if let Some(index) = self.find(path) {
             self.retain(index);
-            if self.hop(index) != hop {
-                let source = Source { mac: hop.dst_mac, vlan: hop.vlan };
+            let source = Source::at(&hop);
+            let known = self.hop(index);
+            if (known.src_mac, Source::at(&known)) != (hop.src_mac, source) {
                 self.set_source(index, Some(source));
                 self.tell(index, PathNews::Moved);
             }
@@ -295,8 +310,7 @@ impl Paths {
         let entry = self.entry_mut(index);
         // The packet need not come from the hop: a router sends as itself and is reached by its virtual
         // address. That raises one doubt.
-        let Hop { dst_mac: mac, vlan, .. } = entry.hop;
-        if entry.source.is_none() && source == (Source { mac, vlan }) {
+        if entry.source.is_none() && source == Source::at(&entry.hop) {
             self.set_source(index, Some(source));
         } else if entry.may_doubt(now) {
             // A doubt that comes too soon after another one is raised again by the next packet.

@@ -10,7 +10,7 @@
 //! | CM response timeout (REQ) | bounds the pauses between our own REPs, within [`CmConfig::connect_limit`](crate::cm::CmConfig::connect_limit) |
 //! | Responder resources, initiator depth | the smaller value of the two sides |
 //! | Path MTU | refused above ours |
-//! | Traffic class, flow label | set DSCP and source port of our packets; ECN stays ours |
+//! | Traffic class, flow label | set DSCP and source port of our packets; ECN stays ours. The priority is that of the request's tag; a class of ours comes before both |
 //! | Max CM retries, remote CM response timeout, packet rate, hop limit, alternate path | ignored |
 //!
 //! A READ's length and the other numbers in data packets are bounded by the keys and the negotiated depth.

@@ -346,8 +346,23 @@ list! {
         "if entry.path != Some(path) {" => "if false {",
         "an ACK of a list is for a queue pair of its sender";
     ListOverSeveralPaths "device/acks.rs":
-        ".filter(|entry| entry.path == Some(path))" => "",
+        "entry.path == Some(path) && entry.qp.is_of_class_of(&front.qp)" => "entry.qp.is_of_class_of(&front.qp)",
         "the ACKs of a list are for one peer";
+    ListOfSeveralClasses "device/acks.rs":
+        "entry.path == Some(path) && entry.qp.is_of_class_of(&front.qp)" => "entry.path == Some(path)",
+        "the ACKs of a list are of one class";
+    ClassOfOurOwnPort "cm/connection.rs":
+        "if self.is_active() { self.peer.remote } else { self.peer.local }" => "self.peer.local",
+        "a class belongs to the port of a service";
+    HeadersKeepTheirClass "device/connections.rs":
+        "self.template = None;" => "",
+        "established connections follow their class";
+    PriorityIsADoubt "path.rs":
+        "Self { mac: encap.src_mac, vlan: vlan_of(encap.vlan) }" => "Self { mac: encap.src_mac, vlan: encap.vlan }",
+        "frames of one peer may have several priorities";
+    PathKeepsAPriority "device/connections.rs":
+        "vlan: without_priority(peer.hop.vlan)" => "vlan: peer.hop.vlan",
+        "a connection answers in the priority of its own request";
     LineLosesThoseInFront "device/line.rs":
         "if self.taken == self.first.len() {" => "if true {",
         "queue pairs send in the order in which they became ready";
@@ -894,7 +909,7 @@ list! {
 
 // ---- connection management -----------------------------------------------------------------------
     DreqIsNotAnswered "cm/receive.rs":
-        "self.transmit(self.answer(packet), mad(header.transaction_id, &drep));" => "let _ = (drep, packet, header);",
+        "self.transmit(to, mad(header.transaction_id, &drep));" => "let _ = (drep, to, header);",
         "DREQ is answered by DREP";
     ConnectGivesUpAtOnce "cm/retry.rs":
         "self.resends_left = self.resends_left.checked_sub(1)?;" => "if true { return None; }",

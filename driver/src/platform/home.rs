@@ -3,7 +3,7 @@
 //! A home is a platform's program around the provider: it has the thread or the DPC that polls, and the
 //! calls with which an adapter is opened and closed.
 
-use super::request::{CheckPaths, List, Listed, Resolved, SetAddresses, Stop};
+use super::request::{CheckPaths, List, Listed, Resolved, SetAddresses, SetTrafficClasses, Stop};
 use crate::abi::{
     NDIS_STATUS_BAD_VERSION, NDIS_STATUS_RESOURCES, NDK_ADAPTER, NDK_VERSION, NTSTATUS,
 };
@@ -16,6 +16,7 @@ use crate::sync::Full;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use rocev2::class::TrafficClasses;
 
 /// The messages of a home. [`Full`] passes within moments: the core has only to take a turn. Any of
 /// them: IRQL <= DISPATCH_LEVEL.
@@ -64,6 +65,15 @@ impl Shard {
     /// [`Full`].
     pub fn check_paths(&self) -> Result<(), Full> {
         self.tell(CheckPaths)
+    }
+
+    /// The packets of each connection have the class of its service from the next turn on: the port that a connector named, or that its
+    /// listener has. This holds for established connections, and for those that a later call begins.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn set_traffic_classes(&self, classes: TrafficClasses) -> Result<(), Full> {
+        self.tell(SetTrafficClasses { classes })
     }
 
     /// Reports that [`Platform::resolve`](super::Platform::resolve) has ended; `None` where there was no

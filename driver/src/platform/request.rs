@@ -4,6 +4,7 @@ use crate::counters::Connection;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
+use rocev2::class::TrafficClasses;
 
 /// The adapter owns these addresses from now on.
 pub(crate) struct SetAddresses {
@@ -20,6 +21,11 @@ pub(crate) struct Resolved {
 
 /// The operating system's routes or interfaces have changed: neighbours may be elsewhere.
 pub(crate) struct CheckPaths;
+
+/// Services have these classes from now on.
+pub(crate) struct SetTrafficClasses {
+    pub(crate) classes: TrafficClasses,
+}
 
 /// A query for the listeners and connections.
 pub(crate) struct List {

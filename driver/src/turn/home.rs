@@ -3,7 +3,7 @@
 use super::objects::Objects;
 use crate::connector::core::Connectors;
 use crate::cx::Cx;
-use crate::platform::request::{CheckPaths, List, Resolved, SetAddresses, Stop};
+use crate::platform::request::{CheckPaths, List, Resolved, SetAddresses, SetTrafficClasses, Stop};
 use crate::request::Request;
 
 impl Request for SetAddresses {
@@ -50,6 +50,20 @@ impl Request for CheckPaths {
 
     fn run(self, cx: &mut Cx, (): ()) {
         cx.paths.restart_checks();
+    }
+
+    fn refuse(self, _: &mut Cx) {}
+}
+
+impl Request for SetTrafficClasses {
+    type Objects<'a> = ();
+
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
+        None
+    }
+
+    fn run(self, cx: &mut Cx, (): ()) {
+        cx.device.set_traffic_classes(self.classes);
     }
 
     fn refuse(self, _: &mut Cx) {}

@@ -1,6 +1,7 @@
 //! The types that pass between a connection manager and its owner.
 
 use super::slab::Key;
+use crate::class::ClassBits;
 use crate::ids::Qpn;
 use crate::path::{Path, PathIndex};
 use crate::psn::Psn;
@@ -225,11 +226,28 @@ pub(crate) struct Tie {
     pub owner: Option<u64>,
 }
 
+/// Layers 2 to 4 of a message; the sender fills in the IP identification.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Layers {
+    /// Those of the way that is known where the message is made.
+    pub encap: Encap,
+    /// The priority of the tag, whatever the way has; `None` without a class.
+    pub priority: Option<u8>,
+}
+
+impl Layers {
+    /// These layers, in a class.
+    pub(super) fn with_class(mut self, bits: ClassBits) -> Self {
+        self.encap.traffic_class = bits.traffic_class;
+        Self { priority: bits.priority, ..self }
+    }
+}
+
 /// A CM message to send as UD SEND_ONLY from QP 1 to QP 1.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct CmTransmit {
-    /// Layers 2 to 4; the sender fills in the IP identification.
-    pub encap: Encap,
+    /// Layers 2 to 4.
+    pub layers: Layers,
     /// The whole payload.
     pub payload: [u8; MAD_LEN],
 }

@@ -1,6 +1,7 @@
 //! The configuration of a connection manager: identity, limits and times.
 
 use super::ReadLimits;
+use crate::class::TrafficClasses;
 use crate::env::{Duration, code_duration};
 use crate::peer_limits::PeerLimits;
 use crate::wire::Pmtu;
@@ -51,6 +52,8 @@ pub struct CmConfig {
     pub max_pmtu: Pmtu,
     /// Traffic class of CM packets and, through REQ, of the connections that we start.
     pub traffic_class: u8,
+    /// Classes that take its place, and that of a peer; see [`Device::set_traffic_classes`](crate::Device::set_traffic_classes).
+    pub classes: TrafficClasses,
     /// TTL or hop limit of the same packets.
     pub hop_limit: u8,
     /// Connections of consumers. Up to twice as many more may linger, until DREP arrives or DREQ is given
@@ -97,6 +100,7 @@ impl Default for CmConfig {
             limits: ReadLimits { inbound: 16, outbound: 16 },
             max_pmtu: Pmtu::B1024,
             traffic_class: 0,
+            classes: TrafficClasses::default(),
             hop_limit: 64,
             max_connections: 1 << 16,
             max_unproven: 1024,

@@ -2,7 +2,7 @@
 
 use super::ReadLimits;
 use super::api::{
-    CmEvent, ConnId, Connect, DisconnectReason, ListenerId, Peer, PrivateData, QpSide, Tie,
+    CmEvent, ConnId, Connect, DisconnectReason, Layers, ListenerId, Peer, PrivateData, QpSide, Tie,
 };
 use super::config::{CmConfig, fold_ack_delay};
 use super::listener::plain;
@@ -13,6 +13,7 @@ use super::retry::Retry;
 use super::slab::{Boxed, boxed};
 use super::stale::StaleCheck;
 use super::state::{Event, State};
+use crate::class::{ClassBits, TrafficClass, priority_of};
 use crate::env::{Duration, Instant, code_duration};
 use crate::ids::{CommId, Qpn};
 use crate::psn::Psn;
@@ -229,9 +230,31 @@ impl Connection {
         }
     }
 
+    /// The class of its service: the one that a connect asks for is at the peer.
+    fn class(&self, config: &CmConfig) -> Option<TrafficClass> {
+        let service = if self.is_active() { self.peer.remote } else { self.peer.local };
+        config.classes.of(service.port())
+    }
+
+    /// The bits of its queue pair's packets.
+    pub(super) fn class_bits(&self, config: &CmConfig) -> ClassBits {
+        self.bits(config, self.peer.traffic_class)
+    }
+
+    /// The bits of its messages.
+    pub(super) fn message_class(&self, config: &CmConfig) -> ClassBits {
+        self.bits(config, config.traffic_class)
+    }
+
+    /// Without a class, the priority is that of the peer's request, if it has one.
+    fn bits(&self, config: &CmConfig, traffic_class: u8) -> ClassBits {
+        let asked = if self.is_active() { None } else { priority_of(self.peer.hop.vlan) };
+        ClassBits::new(self.class(config), ClassBits { traffic_class, priority: asked })
+    }
+
     /// Layers 2 to 4 of a message to the peer.
-    pub(super) fn encap(&self, config: &CmConfig) -> Encap {
-        Encap {
+    pub(super) fn layers(&self, config: &CmConfig) -> Layers {
+        let encap = Encap {
             src_mac: self.peer.hop.src_mac,
             dst_mac: self.peer.hop.dst_mac,
             vlan: self.peer.hop.vlan,
@@ -242,7 +265,8 @@ impl Connection {
             ip_id: 0,
             flow_label: 0,
             src_port: GSI_SOURCE_PORT,
-        }
+        };
+        Layers { encap, priority: None }.with_class(self.message_class(config))
     }
 
     /// Takes the values of a REP.

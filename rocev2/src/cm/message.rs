@@ -4,6 +4,7 @@ use super::api::QpSide;
 use super::connection::Connection;
 use super::state::State;
 use super::{CmConfig, CmError, REJ_PRIVATE_DATA, ReadLimits};
+use crate::class::ClassBits;
 use crate::wire::Bth;
 use crate::wire::mad::{
     CmMessage, Dreq, IpCm, MAD_LEN, MadHeader, Mra, MraMessage, Path, Rej, RejMessage, RejReason,
@@ -50,13 +51,16 @@ impl Connection {
     /// The primary path of a layer 2 that is not InfiniBand's: permissive LIDs, addresses as GIDs (annex
     /// A17).
     fn primary_path(&self, config: &CmConfig) -> Path {
+        let ClassBits { traffic_class, priority } = self.class_bits(config);
         Path {
             local_lid: 0xffff,
             remote_lid: 0xffff,
             local_gid: gid(self.peer.local.ip()),
             remote_gid: gid(self.peer.remote.ip()),
             flow_label: self.peer.flow_label,
-            traffic_class: self.peer.traffic_class,
+            traffic_class,
+            // The service level of a link without such: the peer may put it into its tags.
+            sl: priority.unwrap_or_default(),
             hop_limit: config.hop_limit,
             ack_timeout: config.ack_timeout_code.min(CmConfig::ANNOUNCED_ACK_TIMEOUT),
             ..NO_PATH

@@ -50,12 +50,13 @@ pub use api::{
     CmError, CmEvent, ConnId, Connect, DisconnectReason, ListenerId, Peer, PrivateData,
     REJ_PRIVATE_DATA, REP_PRIVATE_DATA, REQ_PRIVATE_DATA, ReadLimits,
 };
-pub(crate) use api::{CmTransmit, QpSide, Tie};
+pub(crate) use api::{CmTransmit, Layers, QpSide, Tie};
 pub use config::CmConfig;
 
 pub use crate::peer_limits::PeerLimits;
 pub use crate::wire::{Hop, is_host};
 
+use crate::class::{ClassBits, TrafficClasses};
 use crate::counters::Counters;
 use crate::env::{Instant, Rng};
 use crate::ids::CommId;
@@ -306,8 +307,9 @@ impl Cm {
             self.lose_way(now, id);
             after = Some(id);
         }
-        self.transmits
-            .retain(|CmTransmit { encap, .. }| !lost(Path { local: encap.src, remote: encap.dst }));
+        self.transmits.retain(|CmTransmit { layers: Layers { encap, .. }, .. }| {
+            !lost(Path { local: encap.src, remote: encap.dst })
+        });
     }
 
     /// Passive side: the first valid packet on the queue pair counts as the RTU, which may be lost or late.
@@ -321,6 +323,23 @@ impl Cm {
     pub(crate) fn peer(&self, id: ConnId) -> Option<&Peer> {
         let conn = self.conns.get(id)?;
         (conn.owner == Owner::Consumer).then_some(&conn.peer)
+    }
+
+    /// The bits of its queue pair's packets, until the ID is released. The active side knows the peer's part of them as
+    /// [`Cm::peer`] does.
+    pub(crate) fn class_bits(&self, id: ConnId) -> Option<ClassBits> {
+        let conn = self.conns.get(id).filter(|conn| conn.owner == Owner::Consumer)?;
+        Some(conn.class_bits(&self.config))
+    }
+
+    /// Sets the classes of services, from the next message on.
+    pub(crate) fn set_classes(&mut self, classes: TrafficClasses) {
+        self.config.classes = classes;
+    }
+
+    /// The connection behind `after`, or the first one.
+    pub(crate) fn next(&self, after: Option<ConnId>) -> Option<ConnId> {
+        self.conns.next(after, |_| true)
     }
 
     /// Our queue pair, until the ID is released. The passive side knows it from [`Cm::accept`] on.

@@ -1,7 +1,7 @@
 //! The effect of each message of a peer, except REQ.
 
 use super::Cm;
-use super::api::{ConnId, DisconnectReason};
+use super::api::{ConnId, DisconnectReason, Layers};
 use super::connection::{Connection, PeerQpKey, RequestKey};
 use super::message::mad;
 use super::news::Kind;
@@ -123,9 +123,9 @@ impl Cm {
             }
             // The consumer has no deadline; MRA shows the peer that we are alive.
             _ => {
-                let encap = conn.encap(&self.config);
+                let layers = conn.layers(&self.config);
                 let mra = conn.mra(&self.config, MraMessage::Rep);
-                self.transmit(encap, mra);
+                self.transmit(layers, mra);
             }
         }
         Ok(())
@@ -242,30 +242,36 @@ impl Cm {
                     return Err(Ignored::Unexpected);
                 }
                 let before = conn.step(Event::RecvDreq).ok_or(Ignored::Unexpected)?;
-                self.send_drep(packet, header, dreq);
+                let mut to = self.answer(packet);
+                if let Some(conn) = self.conns.get(id) {
+                    to = to.with_class(conn.message_class(&self.config));
+                }
+                self.send_drep(to, header, dreq);
                 self.end_by_peer(now, id, before, End::Dreq);
             }
             None => {
+                let mut to = self.answer(packet);
                 if let Some(wait) = self.conns.find_wait(dreq.remote_comm_id)
                     && wait.remote_id == Some(dreq.local_comm_id)
                 {
                     wait.check_addresses(packet)?;
+                    to = to.with_class(wait.message_class(&self.config));
                 }
                 // DREP is sent for an unknown connection, too: the peer only wants to be done.
-                self.send_drep(packet, header, dreq);
+                self.send_drep(to, header, dreq);
             }
         }
         Ok(())
     }
 
     #[inline(never)]
-    fn send_drep(&mut self, packet: &Packet<'_>, header: &MadHeader, dreq: &Dreq) {
+    fn send_drep(&mut self, to: Layers, header: &MadHeader, dreq: &Dreq) {
         let drep = CmMessage::Drep(Drep {
             local_comm_id: dreq.remote_comm_id,
             remote_comm_id: dreq.local_comm_id,
             private_data: [0; 224],
         });
-        self.transmit(self.answer(packet), mad(header.transaction_id, &drep));
+        self.transmit(to, mad(header.transaction_id, &drep));
     }
 
     fn receive_drep(&mut self, now: Instant, packet: &Packet<'_>, drep: &Drep) -> Effect {
@@ -319,8 +325,8 @@ impl Cm {
     #[inline(never)]
     fn repeat_rej(&mut self, packet: &Packet<'_>, local_id: CommId) -> Effect {
         let wait = self.conns.find_wait(local_id).ok_or(Ignored::UnknownId)?;
-        let (encap, rej) = wait.repeated_rej(&self.config, packet)?;
-        self.transmit(encap, rej);
+        let (layers, rej) = wait.repeated_rej(&self.config, packet)?;
+        self.transmit(layers, rej);
         Ok(())
     }
 
@@ -391,15 +397,16 @@ impl Cm {
     }
 
     /// Layers 2 to 4 of a reply to a packet. The reply does not repeat its ECN bits and ports.
-    fn answer(&self, packet: &Packet<'_>) -> Encap {
-        Encap {
+    fn answer(&self, packet: &Packet<'_>) -> Layers {
+        let encap = Encap {
             traffic_class: self.config.traffic_class,
             hop_limit: self.config.hop_limit,
             ip_id: 0,
             flow_label: 0,
             src_port: GSI_SOURCE_PORT,
             ..packet.encap.reply()
-        }
+        };
+        Layers { encap, priority: None }
     }
 }
 

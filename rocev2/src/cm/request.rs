@@ -62,9 +62,9 @@ impl Cm {
         }
         let wait = self.conns.find_wait_request(request)?;
         if wait.request.as_ref() == Some(request)
-            && let Ok((encap, rej)) = wait.repeated_rej(&self.config, packet)
+            && let Ok((layers, rej)) = wait.repeated_rej(&self.config, packet)
         {
-            self.transmit(encap, rej);
+            self.transmit(layers, rej);
             return Some(Ok(()));
         }
         Some(self.refuse_req(packet, header, request.key.comm_id, STALE))
@@ -84,8 +84,8 @@ impl Cm {
     fn repeat_request(&mut self, id: ConnId) -> Effect {
         let conn = self.conns.get_mut(id).ok_or(Ignored::UnknownId)?;
         conn.step(Event::RecvReq).ok_or(Ignored::Unexpected)?;
-        let (encap, mra) = (conn.encap(&self.config), conn.mra(&self.config, MraMessage::Req));
-        self.transmit(encap, mra);
+        let (layers, mra) = (conn.layers(&self.config), conn.mra(&self.config, MraMessage::Req));
+        self.transmit(layers, mra);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Sending: messages, their resends, and the connections that end with one.
 
-use super::api::{CmTransmit, ConnId};
+use super::api::{CmTransmit, ConnId, Layers};
 use super::connection::Connection;
 use super::message::Mad;
 use super::news::Kind;
@@ -9,7 +9,6 @@ use super::state::{Event, State};
 use super::{Cm, REJ_PRIVATE_DATA};
 use crate::counters::Counter;
 use crate::env::Instant;
-use crate::wire::Encap;
 use crate::wire::mad::RejReason;
 
 impl Cm {
@@ -17,9 +16,9 @@ impl Cm {
     // small.
 
     #[inline(never)]
-    pub(super) fn transmit(&mut self, encap: Encap, payload: Mad) {
+    pub(super) fn transmit(&mut self, layers: Layers, payload: Mad) {
         if self.transmits.len() < self.config.max_transmits {
-            self.transmits.push_back(CmTransmit { encap, payload });
+            self.transmits.push_back(CmTransmit { layers, payload });
         } else {
             self.counters.add(Counter::CmTransmitFull, 1);
         }
@@ -27,9 +26,9 @@ impl Cm {
 
     /// The same for a reply to somebody unknown, which leaves a quarter of the queue to messages of connections.
     #[inline(never)]
-    pub(super) fn transmit_refusal(&mut self, encap: Encap, payload: Mad) {
+    pub(super) fn transmit_refusal(&mut self, layers: Layers, payload: Mad) {
         if self.transmits.len() < self.config.max_transmits.div_ceil(4) * 3 {
-            self.transmit(encap, payload);
+            self.transmit(layers, payload);
         } else {
             self.counters.add(Counter::CmTransmitFull, 1);
         }
@@ -39,20 +38,20 @@ impl Cm {
     pub(super) fn send(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get(id) else { return };
         if let Some(message) = conn.last_message() {
-            self.transmit(conn.encap(&self.config), message);
+            self.transmit(conn.layers(&self.config), message);
         }
     }
 
     /// Sends a connection's message again. At most one copy waits to leave.
     pub(super) fn send_again(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get(id) else { return };
-        let (encap, Some(message)) = (conn.encap(&self.config), conn.last_message()) else {
+        let (layers, Some(message)) = (conn.layers(&self.config), conn.last_message()) else {
             return;
         };
         let waits =
-            |other: &CmTransmit| other.encap == encap && head(&other.payload) == head(&message);
+            |other: &CmTransmit| other.layers == layers && head(&other.payload) == head(&message);
         if !self.transmits.iter().any(waits) {
-            self.transmit(encap, message);
+            self.transmit(layers, message);
         }
     }
 

@@ -1,11 +1,12 @@
 //! Time-wait: an ended connection is remembered while its packets may still be in the network.
 
 use super::CmConfig;
+use super::api::Layers;
 use super::connection::Connection;
 use super::message::Mad;
 use super::receive::Ignored;
 use crate::env::Duration;
-use crate::wire::{Encap, Packet};
+use crate::wire::Packet;
 
 impl Connection {
     /// The time for which it is remembered.
@@ -21,9 +22,9 @@ impl Connection {
         &self,
         config: &CmConfig,
         packet: &Packet<'_>,
-    ) -> Result<(Encap, Mad), Ignored> {
+    ) -> Result<(Layers, Mad), Ignored> {
         self.check_addresses(packet)?;
         let rej = self.last_message().filter(|_| self.rejected);
-        Ok((self.encap(config), rej.ok_or(Ignored::UnknownId)?))
+        Ok((self.layers(config), rej.ok_or(Ignored::UnknownId)?))
     }
 }

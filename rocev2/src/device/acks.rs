@@ -12,7 +12,7 @@ use crate::wire::{
 };
 use alloc::boxed::Box;
 
-/// Writes the ACKs of the queue pairs that come `next` into one packet, as far as these owe nothing else, and have one path, which
+/// Writes the ACKs of the queue pairs that come `next` into one packet, as far as these owe nothing else, and have one class and one path, which
 /// is `over` if there is one, and one core of the peer, which alone is given the packet. Returns that path and their number; `None`
 /// where there are not several such ACKs, or no buffer.
 #[inline(never)]
@@ -29,7 +29,9 @@ pub(super) fn transmit(
     let (room, core_bits) = (peer.pmtu.bytes(), peer.core_bits);
     let (mut acks, mut count) = ([[0; Ack::LEN]; 1 + ACKS_MAX], 0);
     for (place, slot) in acks.iter_mut().take(1 + room / Ack::LEN).zip(slots) {
-        let entry = qps[*slot].as_deref().filter(|entry| entry.path == Some(path));
+        let alike =
+            |entry: &&QpSlot| entry.path == Some(path) && entry.qp.is_of_class_of(&front.qp);
+        let entry = qps[*slot].as_deref().filter(alike);
         let Some((ack, _)) = entry.and_then(|entry| entry.qp.listed_ack()) else { break };
         *place = ack.emit();
         count += 1;

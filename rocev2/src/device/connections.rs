@@ -2,6 +2,7 @@
 
 use super::engine::{Engine, QpSlot};
 use super::{Device, Engines};
+use crate::class::{ClassBits, TrafficClasses, without_priority};
 use crate::cm::{self, CmError, CmEvent, ConnId, Connect, ListenerId, QpSide, ReadLimits};
 use crate::env::Instant;
 use crate::ids::Qpn;
@@ -142,6 +143,22 @@ impl<E: Engines> Device<E> {
         self.front.cm.release(now, conn);
     }
 
+    /// Sets the classes of the services' ports. Packets of all connections have their class from the next one on, those of
+    /// established ones too, and READ responses that are owed.
+    pub fn set_traffic_classes(&mut self, classes: TrafficClasses) {
+        self.front.cm.set_classes(classes);
+        let mut after = None;
+        while let Some(conn) = self.front.cm.next(after) {
+            if let Some(bits) = self.front.cm.class_bits(conn)
+                && let Some((engine, slot)) = self.tied(conn)
+                && let Some(entry) = engine.qps[slot].as_deref_mut()
+            {
+                entry.set_class(bits);
+            }
+            after = Some(conn);
+        }
+    }
+
     // ---- time and events ----------------------------------------------------------------------
 
     /// Acts on every deadline of connection management that has passed.
@@ -201,7 +218,9 @@ impl<E: Engines> Device<E> {
                     }
                 }
                 CmEvent::ConnectRequest { conn, peer, .. } => {
-                    let path = self.engines.first().paths.acquire(peer.path(), peer.hop);
+                    // The priority is this connection's.
+                    let hop = Hop { vlan: without_priority(peer.hop.vlan), ..peer.hop };
+                    let path = self.engines.first().paths.acquire(peer.path(), hop);
                     let Some(path) = path else {
                         self.front.cm.refuse_unseen(*conn, RejReason::NO_RESOURCES);
                         continue;
@@ -241,6 +260,7 @@ impl<E: Engines> Device<E> {
     fn bring_up(&mut self, conn: ConnId) {
         let Self { front, engines } = self;
         let (Some(peer), Some(qp)) = (front.cm.peer(conn), front.cm.qp(conn)) else { return };
+        let Some(bits) = front.cm.class_bits(conn) else { return };
         let mut peer_qp = peer_qp(qp, peer, front.opening.msn);
         front.set_source_port(&mut peer_qp.encap);
         // The queue pair's core may have another table of paths, in which the first user of a path brings its hop.
@@ -249,7 +269,7 @@ impl<E: Engines> Device<E> {
         let path = peer.path();
         let Some(engine) = engines.of(qp.qpn) else { return };
         let Some(slot) = engine.tied(qp.qpn, conn) else { return };
-        engine.bring_up(slot, peer_qp, tie.map(|(index, hop)| (index, path, hop)));
+        engine.bring_up(slot, (peer_qp, bits), tie.map(|(index, hop)| (index, path, hop)));
     }
 }
 
@@ -262,7 +282,12 @@ impl Engine {
     }
 
     /// Moves a QP to RTS, towards this peer and over this path, which the first core has at an index.
-    fn bring_up(&mut self, slot: usize, peer: PeerQp, path: Option<(PathIndex, Path, Hop)>) {
+    fn bring_up(
+        &mut self,
+        slot: usize,
+        (peer, bits): (PeerQp, ClassBits),
+        path: Option<(PathIndex, Path, Hop)>,
+    ) {
         let Some(QpSlot { qp, path: of, .. }) = self.qps[slot].as_deref_mut() else { return };
         if qp.state() != QpState::Init {
             return;
@@ -276,11 +301,21 @@ impl Engine {
             Some(index)
         });
         qp.connect(peer);
+        qp.set_class(bits);
         if known && of.is_none() {
             // There is no memory for another path.
             qp.lose_path(&mut self.completions);
             self.touch(slot);
         }
+    }
+}
+
+impl QpSlot {
+    /// Sets the class of its packets.
+    fn set_class(&mut self, bits: ClassBits) {
+        self.qp.set_class(bits);
+        // The next packet makes its headers anew.
+        self.template = None;
     }
 }
 

@@ -3,7 +3,8 @@
 use super::engine::Engine;
 use super::mad_limiter::MadLimiter;
 use super::{DeviceConfig, Opening};
-use crate::cm::{Cm, CmTransmit, Outcome};
+use crate::class::prioritize;
+use crate::cm::{Cm, CmTransmit, Layers, Outcome};
 use crate::counters::{Counter, Counters};
 use crate::env::{Instant, Memory, Rng};
 use crate::ids::Qpn;
@@ -181,12 +182,14 @@ impl Front {
     }
 
     fn write_cm(&mut self, engine: &mut Engine, buf: &mut [u8]) -> Option<Unit> {
-        let CmTransmit { mut encap, payload } = self.cm.poll_transmit()?;
+        let CmTransmit { layers: Layers { mut encap, priority }, payload } =
+            self.cm.poll_transmit()?;
         // Where the path is not in use, this is a reply to an unknown peer, and goes back to where the
         // message came from.
         if let Some(path) = engine.paths.find(Path { local: encap.src, remote: encap.dst }) {
             encap.set_hop(engine.paths.hop(path));
         }
+        prioritize(&mut encap, priority);
         self.set_source_port(&mut encap);
         let bth = Bth::new(Opcode::UdSendOnly, Qpn::GSI, self.gsi_psn);
         self.gsi_psn = self.gsi_psn.add(1);

@@ -23,6 +23,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::vec;
 
 mod acks;
+mod classes;
 mod congestion;
 mod connections;
 mod door;

@@ -35,6 +35,7 @@ pub use work::{
     RecvWr, SendOp, SendWr, SgList, Sge, WcKind, WcStatus, sg_len,
 };
 
+use crate::class::{ClassBits, prioritize};
 use crate::counters::{Counter, QpCounters, Tally};
 use crate::env::{Duration, Instant, code_duration};
 use crate::ids::{Qpn, Rkey};
@@ -217,6 +218,8 @@ pub(crate) struct Qp {
     /// A unit of our requests whose fate is not known yet; the responder watches one of its own.
     watched: Option<UnitWatch>,
     origin: PeerOrigin,
+    /// The priority of its packets; `None`: that of the path's tag.
+    priority: Option<u8>,
     /// The error that took the QP to the error state, if its owner did not.
     failure: Option<Failure>,
 }
@@ -268,6 +271,7 @@ impl Qp {
             rq,
             watched: None,
             origin: PeerOrigin::new(Origin::default()),
+            priority: None,
             failure: None,
         };
         (qp, Posters { send: Some(send), recv })
@@ -324,10 +328,23 @@ impl Qp {
         self.sq.reserve_missing(self.requester.window_packets(), peer.make);
         self.completer.connect(&peer);
         self.responder.connect(&peer);
-        self.traffic_class = self.congestion.traffic_class(peer.encap.traffic_class);
+        self.traffic_class = self.congestion.class_of_data(peer.encap.traffic_class);
         self.origin = PeerOrigin::of(&peer);
         self.peer = Some(peer);
         self.state = QpState::Rts;
+    }
+
+    /// Sets the class of its packets, once it has a peer. Headers that were made before are to be made anew.
+    pub(crate) fn set_class(&mut self, bits: ClassBits) {
+        let Some(peer) = &mut self.peer else { return };
+        peer.encap.traffic_class = bits.traffic_class;
+        self.priority = bits.priority;
+        self.traffic_class = self.congestion.class_of_data(bits.traffic_class);
+    }
+
+    /// Whether packets of both are of the same class.
+    pub(crate) fn is_of_class_of(&self, other: &Self) -> bool {
+        (self.traffic_class, self.priority) == (other.traffic_class, other.priority)
     }
 
     /// Gives back the slots of a QP that is at its end.
@@ -535,6 +552,7 @@ impl Qp {
         let traffic_class = self.traffic_class()?;
         let mut encap = Encap { traffic_class, ..self.peer.as_ref()?.encap };
         encap.set_hop(hop);
+        prioritize(&mut encap, self.priority);
         Some(encap)
     }
 

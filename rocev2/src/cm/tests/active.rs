@@ -436,7 +436,8 @@ fn a_connection_with_oneself() {
 }
 
 fn loop_back(bench: &mut Bench) -> Vec<CmEvent> {
-    while let Some(CmTransmit { encap, payload }) = bench.cm.poll_transmit() {
+    while let Some(CmTransmit { layers: Layers { encap, .. }, payload }) = bench.cm.poll_transmit()
+    {
         let packet = Packet {
             encap,
             bth: Bth::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(0)),

@@ -103,7 +103,9 @@ impl Bench {
     }
 
     fn collect(&mut self) {
-        while let Some(CmTransmit { encap, payload }) = self.cm.poll_transmit() {
+        while let Some(CmTransmit { layers: Layers { encap, .. }, payload }) =
+            self.cm.poll_transmit()
+        {
             let expected = Encap {
                 src_mac: D_MAC,
                 dst_mac: P_MAC,

@@ -108,7 +108,7 @@ impl World {
         let due: Vec<Flight> = due;
         for Flight { to, transmit, .. } in due {
             let packet = Packet {
-                encap: transmit.encap,
+                encap: transmit.layers.encap,
                 bth: Bth::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(0)),
                 ext: Ext::Deth(Deth { qkey: GSI_QKEY, src_qpn: Qpn::GSI }),
                 payload: &transmit.payload,

@@ -117,6 +117,31 @@ impl Pairs {
     }
 }
 
+/// Goal: no ACK leaves in the class of another connection.
+#[test]
+fn a_list_is_of_one_class() {
+    use crate::class::{TrafficClass, TrafficClasses};
+    let mut pairs = Pairs::new(2);
+    let class = TrafficClass { priority: 3, dscp: 26 };
+    let classes = TrafficClasses { default: Some(class), ports: vec![] };
+    // The server answers in the class of each request.
+    pairs.world.devices[0].set_traffic_classes(classes);
+    for pair in 2..4 {
+        let [client, server] = [pairs.world.qp(0), pairs.world.qp(1)];
+        let active = pairs.world.connect(false, client);
+        pairs.world.accept(server, active);
+        pairs.qps.push([client, server]);
+        pairs.newest.push(Psn::default());
+        pairs.write(pair);
+        pairs.world.run();
+    }
+    pairs.forget();
+    assert_eq!(pairs.write_all(), [Opcode::AckList; 2]);
+    let tags = pairs.world.wires[0].iter().map(|frame| Packet::parse(frame).unwrap().encap.vlan);
+    assert_eq!(tags.collect::<Vec<_>>(), [None, Some(3 << 13)]);
+    pairs.ends();
+}
+
 #[test]
 fn acks_of_several_queue_pairs_leave_in_one_packet() {
     for count in [2, 3, ACKS_MAX + 1] {

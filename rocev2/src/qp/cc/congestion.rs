@@ -117,11 +117,12 @@ impl Congestion {
     /// The traffic class of the next packet, where the path's is `path`. Only its DSCP is the path's to
     /// choose.
     pub(crate) const fn traffic_class(&self, path: u8) -> u8 {
-        match (self.cnp_owed, self.enabled) {
-            (true, _) => CNP_TRAFFIC_CLASS,
-            (false, true) => path & !ECN_MASK | ECT_0,
-            (false, false) => path & !ECN_MASK,
-        }
+        if self.cnp_owed { CNP_TRAFFIC_CLASS } else { self.class_of_data(path) }
+    }
+
+    /// The traffic class of packets that are no CNP.
+    pub(crate) const fn class_of_data(&self, path: u8) -> u8 {
+        if self.enabled { path & !ECN_MASK | ECT_0 } else { path & !ECN_MASK }
     }
 
     /// Takes the traffic class of a packet with data. Returns whether it was marked.
