@@ -81,6 +81,10 @@ mod in_wine {
         an_adapter_lives_in_a_vlan: "vlan";
         /// Goal: switches can tell RoCE by its priority and its DSCP.
         roce_has_its_class: "class";
+        /// Goal: a policy for a NetworkDirect port sets priority and DSCP of its connections' frames, and of no others; NDIS knows what is in force.
+        a_policy_gives_ports_their_class: "qos";
+        /// Goal: incorrect QoS parameters are refused by their statuses, and change nothing.
+        incorrect_qos_parameters_are_refused: "qos-malformed";
         /// Goal: frames and regions without system addresses are mapped, and unmapped again.
         what_is_not_mapped_gets_mapped: "unmapped";
         /// Goal: a NIC that divides units gets them and one that joins datagrams is understood; an offer may come and go.
@@ -206,6 +210,8 @@ mod in_a_process {
         an_adapter_shares_its_nics_address: "share";
         tags_pass_beside_frames: "tags";
         an_adapter_lives_in_a_vlan: "vlan";
+        a_policy_gives_ports_their_class: "qos";
+        incorrect_qos_parameters_are_refused: "qos-malformed";
         what_is_not_mapped_gets_mapped: "unmapped";
         the_verdicts_of_the_nic_are_heeded: "checksums";
         a_nic_may_refuse_frames: "refuses-frames";

@@ -49,6 +49,8 @@ pub(crate) struct Config {
     /// Peers may be behind a router.
     pub(crate) remote_subnets: bool,
     pub(crate) tagging: Tagging,
+    /// NDIS QoS is on or off; `None`: there is none.
+    pub(crate) qos: Option<bool>,
     /// DSCP of CM packets and of the connections that we start.
     pub(crate) dscp: u8,
     pub(crate) congestion_control: bool,
@@ -67,6 +69,7 @@ impl Config {
     /// The values of an adapter on a machine with so many processors; a missing keyword has its default, and a number beyond its range
     /// that of the nearest end.
     pub(crate) fn of(keywords: &impl Keywords, processors: usize) -> Self {
+        let qos = keywords.integer("*QOS").map(|on| on != 0);
         let jumbo = keywords.integer("*JumboPacket").unwrap_or(1514) as usize;
         Self {
             lower: keywords.string("LowerAdapter"),
@@ -85,8 +88,11 @@ impl Config {
             remote_subnets: keywords.integer("*NetworkDirectGlobalFlags").is_none_or(|flags| {
                 flags & NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET != 0
             }),
+            qos,
             tagging: Tagging::new(
-                keywords.integer("*PriorityVLANTag").unwrap_or(3),
+                // QoS needs priorities, whatever the other keyword says of them:
+                // https://learn.microsoft.com/windows-hardware/drivers/network/standardized-inf-keywords-for-ndis-qos
+                keywords.integer("*PriorityVLANTag").unwrap_or(3) | u32::from(qos == Some(true)),
                 keywords.integer("VlanId").unwrap_or(0).min(VLAN_MAX),
                 within(keywords.integer("RoCEPriority"), PRIORITIES).unwrap_or(0),
             ),

@@ -65,6 +65,8 @@ mod os;
 mod pairing;
 pub mod problems;
 #[cfg(any(test, all(windows, target_env = "msvc")))]
+mod qos;
+#[cfg(any(test, all(windows, target_env = "msvc")))]
 mod seats;
 #[cfg(any(all(test, not(loom)), all(windows, target_env = "msvc")))]
 mod sorting;

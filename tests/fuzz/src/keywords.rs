@@ -18,7 +18,7 @@ mod meaning;
 use frame::Tagging;
 use meaning::{Config, Keywords, LOWER_ADDRESS, Mode, hex_of};
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "*JumboPacket",
     "LowerMode",
     "*NetworkDirectRoCEFrameSize",
@@ -33,6 +33,7 @@ const NAMES: [&str; 14] = [
     "RoCESegmentation",
     "AckTimeout",
     "RetryCount",
+    "*QOS",
 ];
 
 /// A registry, and what is asked of its adapter.
@@ -100,6 +101,8 @@ pub fn keywords(data: &[u8]) {
     if let LowerAddress::Kept(address) = registry.lower_address {
         assert_eq!(config.lower_address, Some(address).filter(|&address| is_station(address)));
     }
+    assert_eq!(config.qos, registry.integers[14].map(|on| on != 0));
+    assert!(config.tagging.priority || config.qos != Some(true), "{config:?}");
     check_tags(config.tagging, registry.tci);
     check_names(&config, &registry.name);
 }

@@ -82,6 +82,7 @@ pub(crate) const VNIC: Spec = Spec {
         number("RoCEDscp", ["0", "63"], "0"),
         one_of("*JumboPacket", &["1514", "4088", "9014"], "1514"),
         one_of("*PriorityVLANTag", &["0", "1", "2", "3"], "3"),
+        one_of("*QOS", &["0", "1"], "1"),
         number("VlanId", ["0", "4094"], "0"),
         text("NetworkAddress", "12"),
         text("LowerAdapter", "38"),

@@ -19,6 +19,7 @@ mod netio;
 mod ntos;
 mod offload;
 mod pcw;
+mod qos;
 mod rss;
 
 pub use io::*;
@@ -30,4 +31,5 @@ pub use netio::*;
 pub use ntos::*;
 pub use offload::*;
 pub use pcw::*;
+pub use qos::*;
 pub use rss::*;

@@ -200,6 +200,8 @@ pub(crate) struct Attachment {
     tagging: Tagging,
     /// The VLAN of `tagging`, which may change.
     vlan: AtomicU16,
+    /// A policy of NDIS QoS says which RoCE frames have a priority.
+    policy: AtomicBool,
     /// The adapter has no power: nothing leaves or arrives.
     asleep: AtomicBool,
 }
@@ -212,16 +214,23 @@ impl Attachment {
             ports: OnceBox::new(),
             tagging,
             vlan: AtomicU16::new(tagging.own),
+            policy: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
         }
     }
 
     pub(crate) fn tagging(&self) -> Tagging {
-        Tagging { own: self.vlan.load(Ordering::Relaxed), ..self.tagging }
+        let own = self.vlan.load(Ordering::Relaxed);
+        let roce = if self.policy.load(Ordering::Relaxed) { 0 } else { self.tagging.roce };
+        Tagging { own, roce, ..self.tagging }
     }
 
     pub(crate) fn set_vlan(&self, vlan: u16) {
         self.vlan.store(vlan, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_policy(&self, configured: bool) {
+        self.policy.store(configured, Ordering::Relaxed);
     }
 
     pub(crate) fn is_asleep(&self) -> bool {

@@ -8,6 +8,7 @@ mod nic;
 use super::config;
 use super::ip::{self, AddressWatch, Neighbourhood};
 use super::ndk::NdkState;
+use super::qos::QosState;
 use crate::abi::imports::NdisReEnumerateProtocolBindings;
 use crate::abi::*;
 use crate::control::device;
@@ -59,6 +60,7 @@ pub(crate) struct Adapter {
     shown: Box<ShownFrames>,
     pub(crate) stats: Stats,
     pub(crate) ndk: NdkState,
+    pub(super) qos: QosState,
     /// Those who read counters and connections; closed before it halts.
     pub(crate) readers: Arc<Gate>,
     running: OnceBox<Running>,
@@ -118,12 +120,14 @@ impl Adapter {
             shown,
             stats: Stats::default(),
             ndk: NdkState::new(),
+            qos: QosState::new(),
             readers: Arc::new(Gate::shut()),
             running: OnceBox::new(),
             refusals: AtomicU32::new(0),
         });
         adapter.set_registration()?;
         adapter.set_general()?;
+        adapter.set_hardware_assist()?;
         adapter.set_ndk()?;
         adapter.run()?;
         if adapter.config.network_direct {
@@ -254,6 +258,16 @@ impl Adapter {
         self.config.roce_mtu()
     }
 
+    /// Whether it has NDIS QoS, switched on or not.
+    pub(crate) const fn has_qos(&self) -> bool {
+        self.config.qos.is_some()
+    }
+
+    /// The DSCP of the keywords; 0 for none.
+    pub(crate) const fn dscp(&self) -> u8 {
+        self.config.dscp
+    }
+
     /// The NIC that it is configured for.
     pub(crate) fn nic(&self) -> &[u16] {
         &self.config.lower
@@ -316,6 +330,7 @@ impl Adapter {
     /// PASSIVE_LEVEL.
     pub(crate) fn restart(self: &Arc<Self>) {
         self.up.open();
+        self.tell_first_policy();
         match self.attachment.binding() {
             Some(binding) => self.indicate_link(binding.link()),
             None => {

@@ -7,3 +7,4 @@ pub(crate) mod ip;
 pub(crate) mod miniport;
 pub(crate) mod ndk;
 pub(crate) mod oid;
+mod qos;

@@ -3,6 +3,7 @@
 
 use super::adapter::{Adapter, MulticastList};
 use super::ndk::NdkState;
+use super::qos;
 use crate::abi::*;
 use crate::frame::ETHERNET_HEADER_LEN;
 use crate::frame::Tagging;
@@ -12,7 +13,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use driver::Endpoint;
 
 /// The OIDs that are handled here. NDIS handles others from the attributes.
-pub(crate) const SUPPORTED: [NDIS_OID; 35] = [
+const SUPPORTED: [NDIS_OID; 36] = [
     OID_GEN_SUPPORTED_LIST,
     OID_GEN_HARDWARE_STATUS,
     OID_GEN_TRANSMIT_BUFFER_SPACE,
@@ -48,7 +49,14 @@ pub(crate) const SUPPORTED: [NDIS_OID; 35] = [
     OID_NDK_STATISTICS,
     OID_NDK_CONNECTIONS,
     OID_NDK_LOCAL_ENDPOINTS,
+    // The last one, which not all have.
+    OID_QOS_PARAMETERS,
 ];
+
+/// Those of an adapter with QoS or without it.
+pub(crate) fn supported(has_qos: bool) -> &'static [NDIS_OID] {
+    if has_qos { &SUPPORTED } else { SUPPORTED.split_last().map_or(&[], |(_, others)| others) }
+}
 
 pub(crate) const PACKET_FILTERS: ULONG = NDIS_PACKET_TYPE_DIRECTED
     | NDIS_PACKET_TYPE_MULTICAST
@@ -103,6 +111,7 @@ pub(crate) fn handle(adapter: &Arc<Adapter>, request: &mut NDIS_OID_REQUEST) -> 
     match request.RequestType {
         NdisRequestQueryInformation | NdisRequestQueryStatistics => query(adapter, request),
         NdisRequestSetInformation => set(adapter, request),
+        NdisRequestMethod if request.Oid == OID_QOS_PARAMETERS => qos::set(adapter, request),
         _ => NDIS_STATUS_NOT_SUPPORTED,
     }
 }
@@ -121,7 +130,7 @@ fn query(adapter: &Adapter, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
     let frame_len = (adapter.mtu() + ETHERNET_HEADER_LEN) as u32;
     let stats = &adapter.stats;
     let number = match request.Oid {
-        OID_GEN_SUPPORTED_LIST => return answer(request, &SUPPORTED),
+        OID_GEN_SUPPORTED_LIST => return answer_oids(request, supported(adapter.has_qos())),
         // `NdisHardwareStatusReady`.
         OID_GEN_HARDWARE_STATUS => 0,
         OID_GEN_TRANSMIT_BUFFER_SPACE | OID_GEN_RECEIVE_BUFFER_SPACE => frame_len * 256,
@@ -324,6 +333,10 @@ fn answer_list<T: Copy>(
     };
     // SAFETY: structures of plain numbers; their padding is zero or unread.
     answer_pieces(request, len, unsafe { bytes_of(&head) }, entries)
+}
+
+fn answer_oids(request: &mut NDIS_OID_REQUEST, oids: &[NDIS_OID]) -> NDIS_STATUS {
+    answer_pieces(request, size_of_val(oids), &[], oids.iter().copied())
 }
 
 fn answer<T: Copy>(request: &mut NDIS_OID_REQUEST, value: &T) -> NDIS_STATUS {

@@ -30,7 +30,7 @@ impl Adapter {
         let (mac_options, filters) = (oid::mac_options(self.config.tagging), oid::PACKET_FILTERS);
         let mut address = [0; NDIS_MAX_PHYS_ADDRESS_LENGTH];
         address[..6].copy_from_slice(&self.mac);
-        let mut oids = oid::SUPPORTED;
+        let oids = oid::supported(self.has_qos());
         let mut attributes = NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES {
             Header: header(
                 NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
@@ -66,12 +66,43 @@ impl Adapter {
             SupportedPauseFunctions: 0,
             DataBackFillSize: 0,
             ContextBackFillSize: 0,
-            SupportedOidList: oids.as_mut_ptr(),
-            SupportedOidListLength: size_of_val(&oids) as ULONG,
+            SupportedOidList: oids.as_ptr().cast_mut(),
+            SupportedOidListLength: size_of_val(oids) as ULONG,
             AutoNegotiationFlags: 0,
             PowerManagementCapabilitiesEx: null_mut(),
         };
         self.set_attributes((&raw mut attributes).cast())
+    }
+
+    /// Registers NDIS QoS, where the keyword is there; one of 0 leaves no capability
+    /// ([`CurrentQosCapabilities`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndis/ns-ndis-_ndis_miniport_adapter_hardware_assist_attributes)).
+    /// Without ETS and PFC these are less than the pages ask for: an adapter whose capabilities NDIS does not take starts without QoS.
+    pub(super) fn set_hardware_assist(&self) -> Result<(), NDIS_STATUS> {
+        let Some(enabled) = self.config.qos else { return Ok(()) };
+        let mut hardware = QOS;
+        let mut current = if enabled { QOS } else { NO_QOS };
+        let mut attributes = NDIS_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES {
+            Header: header(
+                NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES,
+                NDIS_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES_REVISION_3,
+                size_of::<NDIS_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES>(),
+            ),
+            HDSplitAttributes: null_mut(),
+            HardwareReceiveFilterCapabilities: null_mut(),
+            CurrentReceiveFilterCapabilities: null_mut(),
+            HardwareNicSwitchCapabilities: null_mut(),
+            CurrentNicSwitchCapabilities: null_mut(),
+            HardwareSriovCapabilities: null_mut(),
+            CurrentSriovCapabilities: null_mut(),
+            HardwareQosCapabilities: &mut hardware,
+            CurrentQosCapabilities: &mut current,
+        };
+        match self.set_attributes((&raw mut attributes).cast()) {
+            Err(NDIS_STATUS_RESOURCES) => return Err(NDIS_STATUS_RESOURCES),
+            Ok(()) if enabled => self.qos.enable(),
+            Ok(()) | Err(_) => {}
+        }
+        Ok(())
     }
 
     pub(super) fn set_ndk(&self) -> Result<(), NDIS_STATUS> {
@@ -116,3 +147,22 @@ impl Adapter {
 
 /// The highest speed that is reported before the NIC is known: 100 Gbit/s.
 const MAX_SPEED: u64 = 100_000_000_000;
+
+/// The capabilities: priorities may be divided into classes as one likes, as nothing depends on it.
+const QOS: NDIS_QOS_CAPABILITIES = NDIS_QOS_CAPABILITIES {
+    MaxNumTrafficClasses: NDIS_QOS_MAXIMUM_TRAFFIC_CLASSES as ULONG,
+    ..NO_QOS
+};
+
+/// Those of an adapter whose QoS is switched off.
+const NO_QOS: NDIS_QOS_CAPABILITIES = NDIS_QOS_CAPABILITIES {
+    Header: header(
+        NDIS_OBJECT_TYPE_QOS_CAPABILITIES,
+        NDIS_QOS_CAPABILITIES_REVISION_1,
+        size_of::<NDIS_QOS_CAPABILITIES>(),
+    ),
+    Flags: 0,
+    MaxNumTrafficClasses: 0,
+    MaxNumEtsCapableTrafficClasses: 0,
+    MaxNumPfcEnabledTrafficClasses: 0,
+};

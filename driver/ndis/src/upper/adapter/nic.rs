@@ -93,6 +93,14 @@ impl Adapter {
         }
     }
 
+    /// A policy of NDIS QoS is configured, and takes the place of `RoCEPriority`, or is gone. PASSIVE_LEVEL.
+    pub(crate) fn follow_policy(&self, configured: bool) {
+        self.attachment.set_policy(configured);
+        if let Some(binding) = self.attachment.binding() {
+            self.follow_offers(&binding);
+        }
+    }
+
     /// Moves to a VLAN; 0: to none. PASSIVE_LEVEL.
     pub(crate) fn set_vlan(&self, vlan: u16) {
         self.attachment.set_vlan(vlan);
@@ -154,6 +162,12 @@ impl Adapter {
             PauseFunctions: 0,
             AutoNegotiationFlags: 0,
         };
+        let len = size_of::<NDIS_LINK_STATE>();
+        self.indicate_status(NDIS_STATUS_LINK_STATE, (&raw mut buffer).cast(), len);
+    }
+
+    /// Tells NDIS a status, whose data lives during the call. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn indicate_status(&self, code: u32, data: PVOID, len: usize) {
         let mut indication = NDIS_STATUS_INDICATION {
             Header: header(
                 NDIS_OBJECT_TYPE_STATUS_INDICATION,
@@ -162,12 +176,12 @@ impl Adapter {
             ),
             SourceHandle: self.handle,
             PortNumber: NDIS_DEFAULT_PORT_NUMBER,
-            StatusCode: NDIS_STATUS_LINK_STATE,
+            StatusCode: code,
             Flags: 0,
             DestinationHandle: null_mut(),
             RequestId: null_mut(),
-            StatusBuffer: (&raw mut buffer).cast(),
-            StatusBufferSize: size_of::<NDIS_LINK_STATE>() as ULONG,
+            StatusBuffer: data,
+            StatusBufferSize: len as ULONG,
             Guid: GUID { Data1: 0, Data2: 0, Data3: 0, Data4: [0; 8] },
             NdisReserved: [null_mut(); 4],
         };

@@ -1,7 +1,7 @@
 //! The stand-in for ndis.sys: what NDIS would call, in its order, and what it would refuse.
 //!
 //! [`driver`]: registration. [`vnic`]: the image as a miniport. [`nic`]: the image as a protocol on
-//! a NIC. [`nbl`]: net buffer lists and their owners. [`config`]: the registry's keywords. [`device`]: a
+//! a NIC. [`nbl`]: net buffer lists and their owners. [`qos`]: classes of traffic. [`config`]: the registry's keywords. [`device`]: a
 //! device of the driver's own.
 
 pub mod config;
@@ -10,6 +10,7 @@ pub mod driver;
 pub mod nbl;
 pub mod nic;
 pub mod oid;
+pub mod qos;
 pub mod switch;
 pub mod vnic;
 pub mod work;

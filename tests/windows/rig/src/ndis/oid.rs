@@ -21,12 +21,17 @@ pub const ETHERNET_CURRENT_ADDRESS: u32 = 0x0101_0102;
 pub const ETHERNET_MULTICAST_LIST: u32 = 0x0101_0103;
 pub const OFFLOAD_ENCAPSULATION: u32 = 0x0101_010A;
 pub const TCP_OFFLOAD_PARAMETERS: u32 = 0xFC01_020C;
+pub const QOS_HARDWARE_CAPABILITIES: u32 = 0xFC05_0001;
+pub const QOS_CURRENT_CAPABILITIES: u32 = 0xFC05_0002;
+pub const QOS_PARAMETERS: u32 = 0xFC05_0003;
+pub const QOS_OPERATIONAL_PARAMETERS: u32 = 0xFC05_0004;
+pub const QOS_REMOTE_PARAMETERS: u32 = 0xFC05_0005;
 pub const NDK_SET_STATE: u32 = 0xFC04_0201;
 pub const NDK_STATISTICS: u32 = 0xFC04_0202;
 pub const NDK_CONNECTIONS: u32 = 0xFC04_0203;
 pub const NDK_LOCAL_ENDPOINTS: u32 = 0xFC04_0204;
 
-/// `NDIS_OID_REQUEST`, a query or a set, and how it ends.
+/// `NDIS_OID_REQUEST`, and how it ends.
 #[repr(C)]
 pub struct Request {
     header: Header,
@@ -38,12 +43,18 @@ pub struct Request {
     pub oid: u32,
     buffer: *mut u8,
     len: u32,
+    /// Of a method, the room for its answer, which is in the place of its data.
     done: u32,
+    /// Of a method, its name.
     needed: u32,
-    rest: [u64; 24],
+    /// Of a method alone: bytes written, read, needed.
+    method: [u32; 3],
+    rest: [u64; 23],
     completion: Completion,
 }
-const _: () = assert!(std::mem::offset_of!(Request, buffer) == 0x28);
+const _: () = assert!(
+    std::mem::offset_of!(Request, buffer) == 0x28 && std::mem::offset_of!(Request, rest) == 0x48
+);
 
 /// The image's answer: status, bytes written or read, bytes needed.
 #[derive(Clone, Copy, Debug)]
@@ -66,9 +77,10 @@ pub fn ask(vnic: &Vnic, kind: i32, oid: u32, buffer: &mut [u8], direct: bool) ->
         oid,
         buffer: buffer.as_mut_ptr(),
         len: buffer.len() as u32,
-        done: 0,
+        done: if kind == METHOD { buffer.len() as u32 } else { 0 },
         needed: 0,
-        rest: [0; 24],
+        method: [0; 3],
+        rest: [0; 23],
         completion: Completion::new(),
     };
     let handler = if direct { miniport.direct_oid } else { miniport.oid_request };
@@ -85,6 +97,13 @@ pub fn ask(vnic: &Vnic, kind: i32, oid: u32, buffer: &mut [u8], direct: bool) ->
         breach!("OID_NDK_SET_STATE pends");
     }
     let status = request.completion.wait("an OID request", returned);
+    if kind == METHOD {
+        let [done, read, needed] = request.method;
+        if done != read {
+            breach!("a method in place has read {read} bytes and written {done}");
+        }
+        return Answer { status, done, needed };
+    }
     Answer { status, done: request.done, needed: request.needed }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Mutex, RwLock};
 use ::driver::abi::{NDK_ADAPTER, NDK_VERSION, NTSTATUS};
 
 use super::nbl::{self, Nbl};
+use super::qos::{self, Qos};
 use super::{
     Completion, FAILURE, Header, PENDING, RESOURCES, SUCCESS, driver, member, oid, set_member,
 };
@@ -42,6 +43,7 @@ pub struct Vnic {
     /// TCP/IP keeps what it is shown, until it is told to let go or paused.
     pub keeps: AtomicBool,
     kept: Mutex<Vec<usize>>,
+    pub qos: Qos,
 }
 
 unsafe impl Send for Vnic {}
@@ -114,6 +116,7 @@ impl Vnic {
             ndk_enables: AtomicUsize::new(0),
             keeps: AtomicBool::new(false),
             kept: Mutex::default(),
+            qos: Qos::default(),
         }));
         VNICS.lock().unwrap().push(vnic);
         let status = vnic.initialize();
@@ -152,7 +155,8 @@ impl Vnic {
         });
         lock::none_held("MiniportInitializeEx");
         if status == SUCCESS
-            && self.attributes.lock().unwrap().order != [REGISTRATION, GENERAL, NDK]
+            && ![&[REGISTRATION, GENERAL, NDK][..], &[REGISTRATION, GENERAL, qos::ATTRIBUTES, NDK]]
+                .contains(&&*self.attributes.lock().unwrap().order)
         {
             breach!(
                 "attributes were set in the order {:x?}",
@@ -491,6 +495,7 @@ impl Vnic {
                     breach!("the NDK capabilities have no adapter info");
                 }
             }
+            qos::ATTRIBUTES => self.qos.set_attributes(start),
             kind => {
                 say!("attributes {kind:#x}: ignored");
                 return SUCCESS;
@@ -596,6 +601,8 @@ exports! { "ndis.sys":
             if member::<u32>(indication, 0x38) != 40 { breach!("a link state of {} bytes", member::<u32>(indication, 0x38)); }
             vnic.link.store(member(state, 4), Ordering::SeqCst);
             say!("vNIC {}: link state {}, {} bit/s", vnic.index, member::<i32>(state, 4), member::<u64>(state, 0x10));
+        } else if code == qos::OPERATIONAL_CHANGE {
+            vnic.qos.indicated(member(indication, 0x30), member(indication, 0x38));
         } else {
             say!("vNIC {}: status {code:#x}", vnic.index);
         }

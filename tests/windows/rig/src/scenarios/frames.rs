@@ -44,7 +44,7 @@ pub(super) fn own_address(host: &dyn Host, _: &[String]) {
     }
 }
 
-/// Tags travel beside frames, as far as `*PriorityVLANTag` says; it is also what NDIS is told.
+/// Tags travel beside frames, as far as `*PriorityVLANTag` says, where no QoS asks for priorities; it is also what NDIS is told.
 pub(super) fn tags(host: &dyn Host, _: &[String]) {
     const PRIORITY: u32 = 0x40;
     const VLAN: u32 = 0x200;
@@ -55,7 +55,7 @@ pub(super) fn tags(host: &dyn Host, _: &[String]) {
     {
         host.load().expect("DriverEntry succeeds");
         let nics = [Nic::plug_in(1500), Nic::plug_in(1500)];
-        let a = add_with(0, nics[0], &[("*PriorityVLANTag", keyword)]);
+        let a = add_with(0, nics[0], &[("*PriorityVLANTag", keyword), ("*QOS", "0")]);
         let b = add_with(1, nics[1], &[]);
         [a, b].into_iter().zip(nics).for_each(|(vnic, nic)| expect_ready(vnic, nic));
         assert_eq!(a.mac_options() & (PRIORITY | VLAN), options, "keyword {keyword}");

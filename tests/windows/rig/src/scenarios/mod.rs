@@ -19,6 +19,7 @@ mod outside;
 mod outsiders;
 mod overflow;
 mod power;
+mod qos;
 mod race;
 mod refuse;
 mod reports;
@@ -82,6 +83,8 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("tags", frames::tags),
     ("vlan", frames::vlan),
     ("class", frames::class),
+    ("qos", qos::qos),
+    ("qos-malformed", qos::qos_malformed),
     ("unmapped", frames::unmapped),
     ("pieces", offloads::pieces),
     ("units", offloads::units),
@@ -199,6 +202,7 @@ fn keywords(nic: &Nic, others: &[(&'static str, &str)]) -> Vec<(&'static str, St
         ("RoCEPriority", "0".into()),
         ("RoCEDscp", "0".into()),
         ("*PriorityVLANTag", "3".into()),
+        ("*QOS", "1".into()),
         ("LowerAdapter", nic.guid.clone()),
         ("LowerMode", "0".into()),
     ];
