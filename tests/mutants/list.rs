@@ -370,7 +370,7 @@ list! {
         "bth.solicited = answers;" => "bth.solicited = answers || true;",
         "only an ACK that answers a duplicate says so";
     DuplicatesAreToldToAnyMake "qp/recv/responder.rs":
-        "if cx.peer.make == Make::Keeper {\n                        self.gaps.answer" => "if true {\n                        self.gaps.answer",
+        "if make == Make::Keeper {\n            self.gaps.answer_without_gap" => "if true {\n            self.gaps.answer_without_gap",
         "the bits of an ACK to a peer of another make are those of the standard";
     ProbesAnswerShowsAnEarlyTimer "qp/send/completer.rs":
         "self.answers = cx.peer.make == Make::Keeper && packet.bth.solicited;" => "self.answers = false;",
@@ -1135,7 +1135,7 @@ list! {
         "let since = self.cursor.packet % interval;" => "let since = self.cursor.packet;",
         "inside a long message a quarter of the window requests an ACK";
     RttSpansAnRnrPause "qp/send/completer.rs":
-        "self.timed = None;
+        "self.disturb();
         self.pause = Some((refused, now + pause));" => "self.pause = Some((refused, now + pause));",
         "Karn: no round trip is measured over an RNR pause";
 
