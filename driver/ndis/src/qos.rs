@@ -287,7 +287,7 @@ mod tests {
         // A default of another priority is for all others.
         let policy = Policy::take(0x2_0000, &mut [element(1, 0, 2)]).unwrap();
         assert_eq!(policy.classes(0).unwrap().of(80).map(|of| of.priority), Some(2));
-        // What is not configured is not looked at.
+        // Nobody looks at what is not configured.
         let mut none = [element(9, 9, 9)];
         let policy = Policy::take(0x202, &mut none).unwrap();
         assert_eq!((policy.clone(), none[0].Flags), (Policy::default(), 0));

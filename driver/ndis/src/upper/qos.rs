@@ -15,7 +15,7 @@ use core::time::Duration;
 pub(crate) struct QosState {
     /// NDIS has its capabilities, and they are switched on.
     enabled: AtomicBool,
-    /// What NDIS was told last; `None`: nothing yet.
+    /// The policy that NDIS was told last; `None`: nothing yet.
     told: SpinLock<Option<Policy>>,
 }
 

@@ -1,6 +1,6 @@
 //! Goal: no message stalls, however many packets are lost by chance. Method: two devices over a link with a rate, a delay and seeded
-//! losses, joined so long ago that the handshake tells nothing of a round trip, one message at a time. What takes as long as the
-//! timer of an unknown path has waited for that.
+//! losses, joined so long ago that the handshake tells nothing of a round trip, one message at a time. A message that takes as long
+//! as the timer of an unknown path has waited for that.
 
 use super::loss::{Faults, NONE, Run};
 use super::*;
