@@ -145,7 +145,7 @@ pub fn release(request: &Request) -> Result<Release> {
     files.insert(CERTIFICATE.to_owned(), fs::read(certificate)?);
     let target = request.arch.target();
     let mut programs: Vec<_> =
-        ["ndkrocev2", "ndkflight"].map(|package| Program { package, target }).into();
+        ["ndkrocev2", "ndkflight-image"].map(|package| Program { package, target }).into();
     if let Some((tool, unsigned)) = tool::build(root, request.arch)? {
         let signed = work.path().join(tool::NAME);
         signer.sign(&unsigned, &signed)?;
