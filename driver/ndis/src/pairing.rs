@@ -191,10 +191,10 @@ impl Driver {
         Some(value)
     }
 
-    /// The adapters that want the NIC of this name and have none. In turn.
-    pub(crate) fn waiting_for(&self, name: &[u16]) -> Vec<Arc<Adapter>> {
+    /// The `nth` adapter of those that want the NIC of this name and have none. In turn.
+    pub(crate) fn waiting_for(&self, name: &[u16], nth: usize) -> Option<Arc<Adapter>> {
         let waits = |adapter: &&Arc<Adapter>| adapter.wants(name) && !adapter.is_attached();
-        self.adapters.lock().iter().filter(waits).cloned().collect()
+        self.adapters.lock().iter().filter(waits).nth(nth).cloned()
     }
 
     /// The adapter of an interface, if it is one of ours.

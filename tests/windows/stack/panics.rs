@@ -49,7 +49,7 @@ pub(crate) const BUDGET: &[Kind] = &[
     Kind {
         name: "memory",
         by: &["alloc::alloc::", "alloc::raw_vec::"],
-        most: 245,
+        most: 248,
         reason: "small memory of a turn or a request: it was asked for before, or a reserve stands behind the pool",
     },
     Kind {

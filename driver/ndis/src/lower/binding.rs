@@ -77,8 +77,7 @@ impl Binding {
         name: &[u16],
     ) -> Result<(), NDIS_STATUS> {
         // Every NIC but one ends here.
-        let mut waiting = DRIVER.waiting_for(name).into_iter();
-        let adapter = waiting.next().ok_or(NDIS_STATUS_ADAPTER_NOT_FOUND)?;
+        let adapter = DRIVER.waiting_for(name, 0).ok_or(NDIS_STATUS_ADAPTER_NOT_FOUND)?;
         if DRIVER.is_own(parameters.BoundIfNetluid) || parameters.MediaType != NdisMedium802_3 {
             return Err(NDIS_STATUS_ADAPTER_NOT_FOUND);
         }
@@ -131,9 +130,7 @@ impl Binding {
             return Err(status);
         }
         // Each of the others is told whose it is.
-        for other in waiting {
-            let _ = other.attach(&binding);
-        }
+        binding.offer();
         Ok(())
     }
 
@@ -300,9 +297,16 @@ impl Binding {
     /// Gives the NIC to an adapter that waits for it, where none has it. PASSIVE_LEVEL, in turn.
     fn serve_next(self: &Arc<Self>) {
         if self.owner().is_none() {
-            for next in DRIVER.waiting_for(&self.name) {
-                let _ = next.attach(self);
-            }
+            self.offer();
+        }
+    }
+
+    /// Offers the NIC to each adapter that waits for it. PASSIVE_LEVEL, in turn.
+    fn offer(self: &Arc<Self>) {
+        let mut refused = 0;
+        while let Some(next) = DRIVER.waiting_for(&self.name, refused) {
+            // One that took it waits no more.
+            refused += usize::from(next.attach(self).is_err());
         }
     }
 
