@@ -49,7 +49,7 @@ pub(super) fn stages(host: &dyn Host, _: &[String]) {
     assert_eq!(registry::take_stages(), LIFE);
     let before: [(&str, &[&str]); 5] = [
         ("NdisMRegisterMiniportDriver", &["Loading"]),
-        ("NdisMSetMiniportAttributes", &["Starting"; 3]),
+        ("NdisMSetMiniportAttributes", &["Starting"; 4]),
         ("NdisOpenAdapterEx", &["Binding"]),
         ("NdisCloseAdapterEx", &["Unbinding"]),
         ("NdisMDeregisterMiniportDriver", &["Unbound"]),
