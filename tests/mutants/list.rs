@@ -346,10 +346,10 @@ list! {
         "if entry.path != Some(path) {" => "if false {",
         "an ACK of a list is for a queue pair of its sender";
     ListOverSeveralPaths "device/acks.rs":
-        "entry.path == Some(path) && entry.qp.is_of_class_of(&front.qp)" => "entry.qp.is_of_class_of(&front.qp)",
+        "entry.path == Some(path) && entry.qp.class() == class" => "entry.qp.class() == class",
         "the ACKs of a list are for one peer";
     ListOfSeveralClasses "device/acks.rs":
-        "entry.path == Some(path) && entry.qp.is_of_class_of(&front.qp)" => "entry.path == Some(path)",
+        "entry.path == Some(path) && entry.qp.class() == class" => "entry.path == Some(path)",
         "the ACKs of a list are of one class";
     ClassOfOurOwnPort "cm/connection.rs":
         "if self.is_active() { self.peer.remote } else { self.peer.local }" => "self.peer.local",

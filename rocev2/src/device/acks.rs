@@ -12,9 +12,9 @@ use crate::wire::{
 };
 use alloc::boxed::Box;
 
-/// Writes the ACKs of the queue pairs that come `next` into one packet, as far as these owe nothing else, and have one class and one path, which
-/// is `over` if there is one, and one core of the peer, which alone is given the packet. Returns that path and their number; `None`
-/// where there are not several such ACKs, or no buffer.
+/// Writes the ACKs of the queue pairs that come `next` into one packet, as far as these owe nothing else, and have one class, one
+/// path, which is `over` if there is one, and one core of the peer, which alone is given the packet. Returns that path and their
+/// number; `None` where there are not several such ACKs, or no buffer.
 #[inline(never)]
 pub(super) fn transmit(
     qps: &mut [Option<Box<QpSlot>>],
@@ -26,11 +26,10 @@ pub(super) fn transmit(
     let front = qps[*slots.first()?].as_deref()?;
     let path = front.path.filter(|path| over.is_none_or(|over| over == *path))?;
     let (first, peer) = front.qp.listed_ack()?;
-    let (room, core_bits) = (peer.pmtu.bytes(), peer.core_bits);
+    let (room, core_bits, class) = (peer.pmtu.bytes(), peer.core_bits, front.qp.class());
     let (mut acks, mut count) = ([[0; Ack::LEN]; 1 + ACKS_MAX], 0);
     for (place, slot) in acks.iter_mut().take(1 + room / Ack::LEN).zip(slots) {
-        let alike =
-            |entry: &&QpSlot| entry.path == Some(path) && entry.qp.is_of_class_of(&front.qp);
+        let alike = |entry: &&QpSlot| entry.path == Some(path) && entry.qp.class() == class;
         let entry = qps[*slot].as_deref().filter(alike);
         let Some((ack, _)) = entry.and_then(|entry| entry.qp.listed_ack()) else { break };
         *place = ack.emit();

@@ -342,9 +342,9 @@ impl Qp {
         self.traffic_class = self.congestion.class_of_data(bits.traffic_class);
     }
 
-    /// Whether packets of both are of the same class.
-    pub(crate) fn is_of_class_of(&self, other: &Self) -> bool {
-        (self.traffic_class, self.priority) == (other.traffic_class, other.priority)
+    /// The class of its packets with data.
+    pub(crate) const fn class(&self) -> ClassBits {
+        ClassBits { traffic_class: self.traffic_class, priority: self.priority }
     }
 
     /// Gives back the slots of a QP that is at its end.
