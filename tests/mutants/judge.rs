@@ -31,7 +31,7 @@ pub(crate) const SUITES: [Suite; 11] = [
 const EDGES: [&str; 6] = ["refusal", "cores", "lifetime", "provider", "ndkpi", "netadapter"];
 
 /// What a run may use: seconds of processor time, several times what it needs, and KiB of memory.
-const SECONDS: u32 = 90;
+const SECONDS: u32 = 180;
 const MEMORY: u32 = 6 << 20;
 /// The time after which a test hangs: what waits uses no processor.
 const HANGS: Duration = Duration::from_secs(120);
