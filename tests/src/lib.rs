@@ -1,6 +1,6 @@
 //! Shared pieces of the test targets.
 //!
-//! Beside `cargo test`, five tools look at the crates from elsewhere; `.ci/run` calls them all:
+//! Beside `cargo test`, five tools look at the crates from elsewhere; `.ci/run` calls them all, some of them on their day:
 //!
 //! ```text
 //! .ci/coverage                                                    lines of rocev2's code that its tests run
