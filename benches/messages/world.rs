@@ -27,6 +27,8 @@ const MTU: usize = 4200;
 /// would take many turns.
 pub(crate) const TURN: Duration = Duration::from_micros(1);
 const WAITING_TURN: Duration = Duration::from_micros(100);
+/// Messages begin then, however many turns the calls of the set-up took: what the provider does depends on the time.
+pub(crate) const BEGIN: Instant = Instant::from_nanos(1_000_000_000_000);
 
 #[derive(Clone, Copy, Eq, PartialEq)]
 #[allow(dead_code, reason = "a bench need not have use for all of them")]
@@ -64,11 +66,12 @@ impl World {
             server,
             hosts,
         };
+        world.hosts.pair().hold(BEGIN);
         world.exchange(MESSAGES.max(WARM * world.client.qps.len()).next_multiple_of(BATCH));
         world
     }
 
-    /// Posts `count` messages and waits for their completions. Nobody else runs the providers meanwhile.
+    /// Posts `count` messages and waits for their completions.
     pub(crate) fn exchange(&mut self, count: usize) {
         let mut pair = self.hosts.pair();
         for _ in 0..count / BATCH {
@@ -112,6 +115,13 @@ impl World {
     }
 }
 
+impl Drop for World {
+    /// What closes waits.
+    fn drop(&mut self) {
+        self.hosts.pair().let_go();
+    }
+}
+
 /// What a consumer has at one host. Fields close in their order.
 pub(crate) struct End {
     qps: Vec<Arc<Qp>>,
@@ -150,9 +160,22 @@ impl End {
 pub(crate) struct Pair {
     providers: [Stepped; 2],
     pub(crate) now: Instant,
+    /// Only who has it gives turns.
+    held: bool,
 }
 
 impl Pair {
+    /// Has no time pass behind `begin` but by turns of the caller, until [`Self::let_go`].
+    pub(crate) fn hold(&mut self, begin: Instant) {
+        assert!(self.now < begin, "the set-up took {:?}", self.now);
+        (self.now, self.held) = (begin, true);
+    }
+
+    /// Has the other thread give turns again, to calls that wait.
+    pub(crate) const fn let_go(&mut self) {
+        self.held = false;
+    }
+
     pub(crate) fn turn(&mut self, time: Duration) {
         self.now = self.now + time;
         for provider in &mut self.providers {
@@ -161,7 +184,7 @@ impl Pair {
     }
 }
 
-/// A pair that a thread keeps running wherever nobody holds it, for calls that wait.
+/// A pair that a thread keeps running unless it is held, for calls that wait.
 #[derive(Clone)]
 pub(crate) struct Hosts(Arc<Mutex<Pair>>);
 
@@ -174,7 +197,8 @@ impl Hosts {
             Stepped::new(Box::new(edge), config, [host as u8; 32])
         };
         let providers = [provider(near, 0), provider(far, 1)];
-        let pair = Arc::new(Mutex::new(Pair { providers, now: Instant::from_nanos(0) }));
+        let pair =
+            Arc::new(Mutex::new(Pair { providers, now: Instant::from_nanos(0), held: false }));
         let running = Arc::downgrade(&pair);
         thread::spawn(move || run(&running));
         Self(pair)
@@ -188,7 +212,11 @@ impl Hosts {
 /// Gives turns until the pair is gone.
 fn run(pair: &Weak<Mutex<Pair>>) {
     while let Some(pair) = pair.upgrade() {
-        pair.lock().unwrap_or_else(PoisonError::into_inner).turn(WAITING_TURN);
+        let mut locked = pair.lock().unwrap_or_else(PoisonError::into_inner);
+        if !locked.held {
+            locked.turn(WAITING_TURN);
+        }
+        drop(locked);
         drop(pair);
         thread::yield_now();
     }
