@@ -107,7 +107,7 @@ list! {
 
 // ---- completer ----------------------------------------------------------------------------------
     AnswerToAProbeIsMeasured "qp/send/completer.rs":
-        "if disturbed || self.answers || read" => "if disturbed || read",
+        "!plain && (self.answers || read" => "!plain && (read",
         "a lost ACK makes no probe later";
     LossesHideTheRoundTrip "qp/send/completer.rs":
         "self.timed.filter(|timed| psn.since(timed.psn) >= 0)" => "self.timed.filter(|_| false)",

@@ -75,10 +75,12 @@ pub(super) fn tag(buffer: &mut [u8], len: usize, vlan: Option<u16>) -> usize {
 #[inline]
 pub(super) fn is_udp(frame: &[u8]) -> bool {
     const UDP: u8 = 17;
+    const V4: u16 = u16::from_ne_bytes([0x08, 0x00]);
+    const V6: u16 = u16::from_ne_bytes([0x86, 0xdd]);
     let Some(head) = frame.first_chunk::<24>() else { return false };
-    match u16::from_be_bytes([head[12], head[13]]) {
-        0x0800 => head[23] == UDP,
-        0x86dd => head[20] == UDP,
+    match u16::from_ne_bytes([head[12], head[13]]) {
+        V4 => head[23] == UDP,
+        V6 => head[20] == UDP,
         _ => false,
     }
 }

@@ -303,17 +303,28 @@ impl Qp {
         let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
         let (memory, tally) = (&mut **memory, &self.tally);
         let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out, tally };
-        while packet.answers() {
+        let (mut any, mut data) = (false, false);
+        let next = loop {
+            if !packet.answers() {
+                break Some(packet);
+            }
             let probed = !self.calm && self.probe.waits();
             if probed || !self.completer.handle_common(now, &packet, &mut cx) {
-                return None;
+                break None;
             }
+            (any, data) = (true, data | packet.is_response());
+            let Some(next) = run.take() else { break None };
+            packet = next;
+        };
+        if data {
+            self.completer.plain_data_ends(now, cx.sq);
+        }
+        if any {
             // Nothing is to be sent again.
             self.requests_idle &= !cx.sq.has_more();
             self.deadline_moved |= cx.sq.outstanding();
-            packet = run.take()?;
         }
-        Some(packet)
+        next
     }
 }
 

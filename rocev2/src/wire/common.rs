@@ -113,7 +113,12 @@ impl<'a> Common<'a> {
 
     /// Whether it is for the requester.
     pub(crate) const fn answers(&self) -> bool {
-        matches!(self.op, CommonOp::Response(_) | CommonOp::Ack)
+        self.is_response() || matches!(self.op, CommonOp::Ack)
+    }
+
+    /// Whether it has data of a READ.
+    pub(crate) const fn is_response(&self) -> bool {
+        matches!(self.op, CommonOp::Response(_))
     }
 }
 

@@ -349,7 +349,7 @@ pub fn parse_mad(mad: &[u8]) -> Result<(MadHeader, CmMessage), DropReason> {
         make,
         core_bits,
     };
-    let body = &get::<24, BODY_LEN, _>(mad);
+    let Some(body) = mad.last_chunk::<BODY_LEN>() else { return Err(DropReason::Mad) };
     let message = match u16::from_be_bytes(get::<16, _, _>(mad)) {
         REQ => CmMessage::Req(Req::parse(body)),
         MRA => CmMessage::Mra(Mra::parse(body)?),

@@ -285,7 +285,8 @@ impl<M: Memory, F: Frames, const SINGLE: bool> Writer<'_, '_, M, F, SINGLE> {
 }
 
 impl Completer {
-    /// Takes a response or an ACK. Returns false where it has to go the general way.
+    /// Takes a response or an ACK. Returns false where it has to go the general way. [`Self::plain_data_ends`] is due behind
+    /// responses.
     #[inline(always)]
     pub(crate) fn handle_common<M: Memory>(
         &mut self,
@@ -294,7 +295,7 @@ impl Completer {
         cx: &mut completer::Context<'_, M>,
     ) -> bool {
         match packet.op {
-            CommonOp::Response(place) => self.handle_response(now, place, packet, cx),
+            CommonOp::Response(place) => self.handle_response(place, packet, cx),
             _ => self.handle_ack(now, packet.psn(), cx),
         }
     }
@@ -319,7 +320,6 @@ impl Completer {
     #[inline]
     fn handle_response<M: Memory>(
         &mut self,
-        now: Instant,
         place: Place,
         response: &Common<'_>,
         cx: &mut completer::Context<'_, M>,
@@ -339,9 +339,8 @@ impl Completer {
             cx.memory.write(region, offset, response.payload).is_ok()
         });
         if placed {
-            let before = cx.sq.acked();
             cx.sq.next_response_taken(last, cx.out);
-            self.plain_data_came(now, before, cx.sq);
+            self.plain_data_came(cx.sq);
         }
         placed
     }

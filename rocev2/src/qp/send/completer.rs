@@ -166,7 +166,7 @@ impl Completer {
         if stopped {
             // The first of a queue is the oldest of it.
             let oldest = asked.filter(|(psn, _)| *psn == sq.una());
-            self.timer.sent(now, || oldest.map_or_else(|| reads(sq), |(_, read)| read));
+            self.timer.start(now, || oldest.map_or_else(|| reads(sq), |(_, read)| read));
         }
         // Only a packet that requests a response has one of its own.
         if self.timed.is_none() {
@@ -538,12 +538,17 @@ impl Completer {
         self.pause.is_none() && self.timer.tries() == 0 && !self.recovery.has_evidence()
     }
 
-    /// Notes that READ data came that was expected, while nothing is recovered from and nothing was sent twice; `before`
-    /// was the oldest unacknowledged PSN until now.
+    /// Notes that a packet of READ data came that was expected, while nothing is recovered from and nothing was sent twice.
     #[inline]
-    pub(super) fn plain_data_came(&mut self, now: Instant, before: Psn, sq: &mut SendQueue) {
+    pub(super) fn plain_data_came(&mut self, sq: &mut SendQueue) {
         (self.refused, self.data) = (false, true);
-        self.plain_progress(now, before, sq, reads);
+        self.recovery.grow(1, sq);
+    }
+
+    /// Notes the progress of all such packets that came at once, and of none besides.
+    #[inline]
+    pub(crate) fn plain_data_ends(&mut self, now: Instant, sq: &SendQueue) {
+        self.plain_progress(now, sq, reads);
     }
 
     /// Processes an ACK of `psn` while nothing is recovered from, nothing was sent twice, and no READ is in flight.
@@ -557,13 +562,14 @@ impl Completer {
     ) {
         let before = sq.acked();
         sq.acknowledge(psn.add(1), out);
-        self.plain_progress(now, before, sq, |_| false);
+        self.plain_progress(now, sq, |_| false);
+        self.recovery.grow(sq.acked().since(before).cast_unsigned(), sq);
     }
 
     /// As [`Self::plain_ack_came`], where all `packets` in flight are acknowledged.
     #[inline(always)]
     pub(crate) fn newest_ack_came(&mut self, now: Instant, packets: u32, sq: &mut SendQueue) {
-        self.note_progress(now, sq);
+        self.note_progress(now, sq, true);
         self.timer.progress(now, false, || false);
         self.recovery.grow(packets, sq);
     }
@@ -574,13 +580,11 @@ impl Completer {
     fn plain_progress(
         &mut self,
         now: Instant,
-        before: Psn,
-        sq: &mut SendQueue,
+        sq: &SendQueue,
         reads: impl FnOnce(&SendQueue) -> bool,
     ) {
-        self.note_progress(now, sq);
+        self.note_progress(now, sq, false);
         self.timer.progress(now, sq.outstanding(), || reads(sq));
-        self.recovery.grow(sq.acked().since(before).cast_unsigned(), sq);
     }
 
     /// Processes an ACK of `psn`.
@@ -632,7 +636,7 @@ impl Completer {
 
     /// Acts on progress: `before` was the oldest unacknowledged PSN until now.
     fn progress(&mut self, now: Instant, before: Psn, sq: &mut SendQueue) {
-        self.note_progress(now, sq);
+        self.note_progress(now, sq, false);
         let again = sq.take_again().map(|at| now.nanos_since(at));
         if let Some(after_ns) = again.filter(|after_ns| !self.timer.is_too_soon(*after_ns)) {
             self.timer.resend_answered(after_ns);
@@ -654,9 +658,10 @@ impl Completer {
         self.recovery.acknowledged(now, sq.acked().since(before).cast_unsigned(), sq);
     }
 
-    /// Restores the RNR retries, and ends the measurement of a round trip, if its response has come.
-    #[inline]
-    fn note_progress(&mut self, now: Instant, sq: &SendQueue) {
+    /// Restores the RNR retries, and ends the measurement of a round trip, if its response has come; a `plain` one is to no
+    /// READ and to no probe.
+    #[inline(always)]
+    fn note_progress(&mut self, now: Instant, sq: &SendQueue, plain: bool) {
         self.rnr_tries = 0;
         if let Some(Timed { psn, sent_at, read, disturbed }) = self.timed
             && sq.acked().since(psn) > 0
@@ -664,10 +669,11 @@ impl Completer {
             // An acknowledgement beyond a READ is no response to it, nor is the answer to a probe one to the packet whose ACK was
             // lost: with the silence before the probe in the estimate, each lost ACK would have the next probe come later.
             let after_ns = now.nanos_since(sent_at);
-            if disturbed || self.answers || read && sq.responses_missing() {
+            debug_assert!(!plain || !read && !self.answers);
+            if disturbed || !plain && (self.answers || read && sq.responses_missing()) {
                 self.timer.took_at_most(after_ns);
             } else {
-                self.timer.sample(now, after_ns, read);
+                self.timer.sample(now, after_ns, !plain && read);
             }
             self.timed = None;
         }

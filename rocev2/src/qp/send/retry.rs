@@ -169,13 +169,17 @@ impl DecayingMax {
     const NOTHING: Self = Self { time_ns: 0, at: Instant::from_nanos(0) };
 
     fn raise(&mut self, now: Instant, time_ns: u64) {
-        if time_ns >= self.at(now) {
+        // What is no less than it was at first is no less than what is left of it.
+        if time_ns >= self.time_ns || time_ns >= self.at(now) {
             *self = Self { time_ns, at: now };
         }
     }
 
     #[inline]
     fn at(&self, now: Instant) -> u64 {
+        if self.time_ns == 0 {
+            return 0;
+        }
         let age_ns = now.nanos_since(self.at);
         if age_ns < HALF_LIFE_NS {
             self.time_ns
@@ -228,13 +232,19 @@ impl RetryTimer {
     /// is a READ.
     #[inline]
     pub(crate) fn sent(&mut self, now: Instant, read: impl FnOnce() -> bool) {
+        if self.deadline.is_none() {
+            self.start(now, read);
+        }
+    }
+
+    /// The same of one that does not run.
+    #[inline]
+    pub(crate) fn start(&mut self, now: Instant, read: impl FnOnce() -> bool) {
         if self.seeding {
             self.seed(now);
         }
-        if self.deadline.is_none() {
-            (self.progress_at, self.quiet_since, self.read) = (now, now, read());
-            self.rearm(now);
-        }
+        (self.progress_at, self.quiet_since, self.read) = (now, now, read());
+        self.rearm(now);
     }
 
     #[cold]
@@ -378,9 +388,8 @@ impl RetryTimer {
 
     #[inline]
     fn wait_ns(&self, now: Instant) -> u64 {
-        let [data, read] = &self.rtts;
-        let [first, second] = if self.read { [read, data] } else { [data, read] };
-        let expected = first.expected_ns().or_else(|| second.expected_ns());
+        let expected_ns = |read: bool| self.rtts[usize::from(read)].expected_ns();
+        let expected = expected_ns(self.read).or_else(|| expected_ns(!self.read));
         let floor_ns = self.floor.at(now).max(nanos(PROBE_MIN));
         expected.unwrap_or(self.initial_ns).max(floor_ns).min(self.ceiling_ns)
     }
