@@ -26,24 +26,9 @@ macro_rules! scenarios {
     };
 }
 
+/// With NDK consumers, whose tables have the calling convention of Windows.
 mod in_wine {
     scenarios! { wine:
-        /// Goal: `DriverEntry` registers a miniport, an NDK provider and a protocol; unloading undoes it.
-        loads_and_unloads: "load";
-        /// Goal: an adapter starts on its NIC, answers requests, follows the link, pauses and halts.
-        an_adapter_starts_and_halts: "start";
-        /// Goal: everything that Windows' pages make mandatory is answered, and each room that is too small refused.
-        mandatory_requests_are_answered: "requests";
-        /// Goal: NDK that was off at the start comes on when the registry allows it, and not before.
-        the_registry_says_whether_ndk_comes_on: "enable-late";
-        /// Goal: the adapter may start before its NIC is bound, and outlives it.
-        the_nic_may_come_late: "bind-late";
-        /// Goal: an adapter that is told to use itself as its NIC does not.
-        an_adapter_does_not_bind_to_itself: "bind-self";
-        /// Goal: an adapter that halts while its NIC is being bound is bound before, or not at all.
-        an_adapter_may_halt_while_its_nic_is_bound: "bind-halt";
-        /// Goal: TCP/IP's frames pass in both directions, RoCE's do not reach it.
-        ordinary_frames_pass: "pass-through";
         /// Goal: two adapters connect and exchange 10,000 verified SENDs, WRITEs and READs.
         two_adapters_exchange_data: "traffic";
         /// Goal: what SMB Direct uses works: FRMR over built pages, inline SEND, SEND with invalidate.
@@ -61,6 +46,82 @@ mod in_wine {
         ndk_counters_count: "counters";
         /// Goal: the performance counter sets tell, per adapter and connection, what went over the wire.
         performance_counters_are_collected: "performance";
+        /// Goal: switches can tell RoCE by its priority and its DSCP.
+        roce_has_its_class: "class";
+        /// Goal: a NIC that divides units gets them and one that joins datagrams is understood; an offer may come and go.
+        units_flow_where_the_nic_takes_them: "units";
+        /// Goal: no unit leaves where the registry or the NIC wants none, or only as far as the NIC divides it.
+        no_units_flow_where_nobody_takes_them: "no-units";
+        /// Goal: where a NIC loses units, all data arrives, and packets leave singly.
+        a_nic_may_lose_units: "loses-units";
+        /// Goal: the NIC sleeps and wakes under traffic, which stops and goes on.
+        the_nic_may_sleep: "sleep-below";
+        /// Goal: the same where threads rest at random, as on a machine under load.
+        the_nic_may_sleep_on_a_busy_machine: "sleep-below jitter=200";
+        /// Goal: so does the adapter.
+        the_adapter_may_sleep: "sleep";
+        /// Goal: a sleep that is too long for a connection ends it by an event and flushed requests.
+        a_long_sleep_ends_connections: "sleep-long";
+        /// Goal: NDK goes off under an open consumer once it has let go, and comes on again.
+        ndk_goes_off_and_on: "disable";
+        /// Goal: a NIC that goes away under a connection breaks it, and no more.
+        the_nic_may_go_under_a_connection: "unbind";
+        /// Goal: an adapter that is removed under a consumer waits until it has let go.
+        a_halt_waits_for_consumers: "halt-open";
+        /// Goal: a device that is gone under a consumer ends once that has let go, and its peer hears of it.
+        a_device_may_be_gone_under_a_consumer: "surprise";
+        /// Goal: consumers that take ten seconds to let go have them, while everything else goes on.
+        a_disable_waits_for_slow_consumers: "disable-slow";
+        /// Goal: a system that goes down in order, or by a bug check, waits for nothing.
+        the_system_may_go_down: "shutdown";
+        /// Goal: neighbours that TCP/IP knows are taken from its table, the others are asked for.
+        neighbours_are_known_or_asked_for: "neighbours";
+        /// Goal: so do they of connections and of the last problem.
+        administrators_read_connections: "control-connections";
+        /// Goal: whatever a consumer makes while the pool is exhausted fails with a status, or works.
+        an_exhausted_pool_is_a_status: "exhausted";
+        /// Goal: thousands of connections end at once while the pool is exhausted, and nothing of it is needed.
+        connections_end_without_pool: "ends";
+        /// Goal: ten thousand connects, one after the other, each with a verified WRITE.
+        connections_come_and_go: "connects";
+        /// Goal: two cores of each adapter exchange data over connections of their own, one of which ends meanwhile.
+        several_poll_cores_exchange_data: "cores";
+        /// Goal: cores move to the processors that are nearest to the NIC, and work there.
+        several_poll_cores_move_near_their_nic: "cores-near";
+        /// Goal: peers that do not answer hold up no connect to another, and no halt, nor do hundreds, nor those of strangers' paths.
+        dead_peers_hold_up_nobody: "dead-peers";
+        many_dead_peers_hold_up_nobody: "many-dead-peers";
+        /// Goal: traffic, and NDK that goes off, where a seed says at each call of a stand-in which thread goes on.
+        two_adapters_exchange_data_preempted: "traffic seed=1";
+        several_poll_cores_exchange_data_preempted: "cores 30 3000 seed=1";
+        several_poll_cores_start_and_end_preempted: "cores-start seed=2";
+        several_poll_cores_move_near_their_nic_preempted: "cores-near seed=3";
+        ndk_goes_off_and_on_preempted: "disable seed=1";
+        ndk_goes_off_and_on_preempted_otherwise: "disable seed=2";
+        a_nic_may_refuse_frames_preempted: "refuses-frames seed=1";
+        a_nic_may_lose_units_preempted: "loses-units seed=1";
+    }
+}
+
+/// What a Linux process runs as well.
+mod in_wine_too {
+    scenarios! { wine:
+        /// Goal: `DriverEntry` registers a miniport, an NDK provider and a protocol; unloading undoes it.
+        loads_and_unloads: "load";
+        /// Goal: an adapter starts on its NIC, answers requests, follows the link, pauses and halts.
+        an_adapter_starts_and_halts: "start";
+        /// Goal: everything that Windows' pages make mandatory is answered, and each room that is too small refused.
+        mandatory_requests_are_answered: "requests";
+        /// Goal: NDK that was off at the start comes on when the registry allows it, and not before.
+        the_registry_says_whether_ndk_comes_on: "enable-late";
+        /// Goal: the adapter may start before its NIC is bound, and outlives it.
+        the_nic_may_come_late: "bind-late";
+        /// Goal: an adapter that is told to use itself as its NIC does not.
+        an_adapter_does_not_bind_to_itself: "bind-self";
+        /// Goal: an adapter that halts while its NIC is being bound is bound before, or not at all.
+        an_adapter_may_halt_while_its_nic_is_bound: "bind-halt";
+        /// Goal: TCP/IP's frames pass in both directions, RoCE's do not reach it.
+        ordinary_frames_pass: "pass-through";
         /// Goal: an adapter with an address of its own takes its own frames and no others.
         an_adapter_has_its_own_address: "own-address";
         /// Goal: TCP/IP sees what its packet filter says, RoCE waits for no filter, and NDIS is asked to bring nothing of this host back.
@@ -79,18 +140,12 @@ mod in_wine {
         tags_pass_beside_frames: "tags";
         /// Goal: an adapter lives in its VLAN, with RoCE and all.
         an_adapter_lives_in_a_vlan: "vlan";
-        /// Goal: switches can tell RoCE by its priority and its DSCP.
-        roce_has_its_class: "class";
         /// Goal: a policy for a NetworkDirect port sets priority and DSCP of its connections' frames, and of no others; NDIS knows what is in force.
         a_policy_gives_ports_their_class: "qos";
         /// Goal: incorrect QoS parameters are refused by their statuses, and change nothing.
         incorrect_qos_parameters_are_refused: "qos-malformed";
         /// Goal: frames and regions without system addresses are mapped, and unmapped again.
         what_is_not_mapped_gets_mapped: "unmapped";
-        /// Goal: a NIC that divides units gets them and one that joins datagrams is understood; an offer may come and go.
-        units_flow_where_the_nic_takes_them: "units";
-        /// Goal: no unit leaves where the registry or the NIC wants none, or only as far as the NIC divides it.
-        no_units_flow_where_nobody_takes_them: "no-units";
         /// Goal: frames that the NIC found damaged are dropped and counted, and no others.
         the_verdicts_of_the_nic_are_heeded: "checksums";
         /// Goal: a NIC that refuses frames ends the connection whose frames they are, and no other; both are told of.
@@ -109,38 +164,14 @@ mod in_wine {
         floods_take_turns: "floods";
         /// Goal: under traffic NICs and adapters may stop and go on at any time and at once.
         ends_may_come_at_once: "ends-at-once";
-        /// Goal: where a NIC loses units, all data arrives, and packets leave singly.
-        a_nic_may_lose_units: "loses-units";
         /// Goal: frames in MDLs of a few bytes arrive whole.
         frames_may_lie_in_pieces: "pieces";
         /// Goal: cancelled sends end aborted, the others sent, and all come back.
         sends_may_be_cancelled: "cancel";
         /// Goal: opens, closes and requests of the NIC may end whenever they like, or be aborted.
         calls_to_the_nic_may_pend: "pending";
-        /// Goal: the NIC sleeps and wakes under traffic, which stops and goes on.
-        the_nic_may_sleep: "sleep-below";
-        /// Goal: the same where threads rest at random, as on a machine under load.
-        the_nic_may_sleep_on_a_busy_machine: "sleep-below jitter=200";
-        /// Goal: so does the adapter.
-        the_adapter_may_sleep: "sleep";
-        /// Goal: a sleep that is too long for a connection ends it by an event and flushed requests.
-        a_long_sleep_ends_connections: "sleep-long";
-        /// Goal: NDK goes off under an open consumer once it has let go, and comes on again.
-        ndk_goes_off_and_on: "disable";
-        /// Goal: a NIC that goes away under a connection breaks it, and no more.
-        the_nic_may_go_under_a_connection: "unbind";
-        /// Goal: an adapter that is removed under a consumer waits until it has let go.
-        a_halt_waits_for_consumers: "halt-open";
-        /// Goal: a device that is gone under a consumer ends once that has let go, and its peer hears of it.
-        a_device_may_be_gone_under_a_consumer: "surprise";
         /// Goal: so does one that nobody uses, with a NIC and without.
         a_device_may_be_gone: "surprise-alone";
-        /// Goal: consumers that take ten seconds to let go have them, while everything else goes on.
-        a_disable_waits_for_slow_consumers: "disable-slow";
-        /// Goal: a system that goes down in order, or by a bug check, waits for nothing.
-        the_system_may_go_down: "shutdown";
-        /// Goal: neighbours that TCP/IP knows are taken from its table, the others are asked for.
-        neighbours_are_known_or_asked_for: "neighbours";
         /// Goal: a NIC is bound by parameters of any revision.
         parameters_of_a_bind_may_be_newer: "revisions";
         /// Goal: each object that starting asks for may be refused, and all is undone.
@@ -153,36 +184,12 @@ mod in_wine {
         problems_are_told: "problems";
         /// Goal: administrators read what the driver does; rooms that are too short, adapters that halt, a device that goes.
         administrators_read_the_driver: "control";
-        /// Goal: so do they of connections and of the last problem.
-        administrators_read_connections: "control-connections";
-        /// Goal: whatever a consumer makes while the pool is exhausted fails with a status, or works.
-        an_exhausted_pool_is_a_status: "exhausted";
-        /// Goal: thousands of connections end at once while the pool is exhausted, and nothing of it is needed.
-        connections_end_without_pool: "ends";
-        /// Goal: ten thousand connects, one after the other, each with a verified WRITE.
-        connections_come_and_go: "connects";
         /// Goal: poll cores share no processor, and wait for no ordinary thread.
         poll_cores_have_processors_of_their_own: "processors";
-        /// Goal: two cores of each adapter exchange data over connections of their own, one of which ends meanwhile.
-        several_poll_cores_exchange_data: "cores";
         /// Goal: adapters of several cores start and end, whatever is there and gone, each core on its processor.
         several_poll_cores_start_and_end: "cores-start";
-        /// Goal: cores move to the processors that are nearest to the NIC, and work there.
-        several_poll_cores_move_near_their_nic: "cores-near";
         /// Goal: where a core is refused something, those before it are undone.
         several_poll_cores_are_undone: "refused-cores";
-        /// Goal: peers that do not answer hold up no connect to another, and no halt, nor do hundreds, nor those of strangers' paths.
-        dead_peers_hold_up_nobody: "dead-peers";
-        many_dead_peers_hold_up_nobody: "many-dead-peers";
-        /// Goal: traffic, and NDK that goes off, where a seed says at each call of a stand-in which thread goes on.
-        two_adapters_exchange_data_preempted: "traffic seed=1";
-        several_poll_cores_exchange_data_preempted: "cores 30 3000 seed=1";
-        several_poll_cores_start_and_end_preempted: "cores-start seed=2";
-        several_poll_cores_move_near_their_nic_preempted: "cores-near seed=3";
-        ndk_goes_off_and_on_preempted: "disable seed=1";
-        ndk_goes_off_and_on_preempted_otherwise: "disable seed=2";
-        a_nic_may_refuse_frames_preempted: "refuses-frames seed=1";
-        a_nic_may_lose_units_preempted: "loses-units seed=1";
     }
 }
 
