@@ -32,10 +32,6 @@ fn main() {
     for argument in link::arguments("ndkrocev2") {
         println!("cargo::rustc-cdylib-link-arg={argument}");
     }
-    if link::is_for_x86_64() {
-        // The code fits the processor's shadow stack; other processors have none.
-        println!("cargo::rustc-cdylib-link-arg=/CETCOMPAT");
-    }
     let file = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("resources.res");
     fs::write(&file, resources()).expect("cargo's folder can be written");
     println!("cargo::rustc-cdylib-link-arg={}", file.display());

@@ -1,5 +1,5 @@
-//! The arguments of the linker that make a kernel image. The build script of `netadapter-glue/client` takes this file,
-//! too.
+//! The arguments of the linker that make a kernel image. The build scripts of `netadapter-glue/client` and of `driver/flight/image`
+//! take this file, too.
 
 use std::env;
 
@@ -33,12 +33,6 @@ pub(crate) fn is_for_windows() -> bool {
     target("OS") == "windows" && target("ENV") == "msvc"
 }
 
-/// Whether it is for an x86-64 processor.
-#[allow(dead_code, reason = "not each build script needs it")]
-pub(crate) fn is_for_x86_64() -> bool {
-    env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64")
-}
-
 /// All of them, for an image of this name: it names its symbols without a folder.
 pub(crate) fn arguments(image: &str) -> impl Iterator<Item = String> {
     // "Not paged" is no "P" for link.exe, which a Windows host has, and "P" for lld-link.
@@ -46,5 +40,8 @@ pub(crate) fn arguments(image: &str) -> impl Iterator<Item = String> {
     let sections =
         SECTIONS.map(|(section, access)| format!("/SECTION:{section},{access}{not_paged}"));
     let symbols = format!("/PDBALTPATH:{image}.pdb");
-    LINK.map(str::to_string).into_iter().chain(sections).chain([symbols])
+    let x86_64 = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
+    // The code fits the processor's shadow stack; other processors have none.
+    let shadow_stack = x86_64.then(|| "/CETCOMPAT".to_string());
+    LINK.map(str::to_string).into_iter().chain(sections).chain([symbols]).chain(shadow_stack)
 }

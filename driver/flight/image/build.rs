@@ -10,9 +10,5 @@ fn main() {
         for argument in link::arguments("ndkflight") {
             println!("cargo::rustc-cdylib-link-arg={argument}");
         }
-        if link::is_for_x86_64() {
-            // The code fits the processor's shadow stack; other processors have none.
-            println!("cargo::rustc-cdylib-link-arg=/CETCOMPAT");
-        }
     }
 }

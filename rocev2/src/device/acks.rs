@@ -28,7 +28,8 @@ pub(super) fn transmit(
     let (first, peer) = front.qp.listed_ack()?;
     let (room, core_bits, class) = (peer.pmtu.bytes(), peer.core_bits, front.qp.class());
     let (mut acks, mut count) = ([[0; Ack::LEN]; 1 + ACKS_MAX], 0);
-    for (place, slot) in acks.iter_mut().take(1 + room / Ack::LEN).zip(slots) {
+    let most = slots.len().min(1 + room / Ack::LEN);
+    for (place, slot) in acks.iter_mut().zip(&slots[..most]) {
         let alike = |entry: &&QpSlot| entry.path == Some(path) && entry.qp.class() == class;
         let entry = qps[*slot].as_deref().filter(alike);
         let Some((ack, _)) = entry.and_then(|entry| entry.qp.listed_ack()) else { break };

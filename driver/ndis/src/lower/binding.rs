@@ -60,7 +60,19 @@ pub(crate) struct Binding {
 }
 
 /// An administrator is told of a NIC that keeps a frame for longer after it was to stop.
-pub(crate) const KEPT_TOLD_AFTER: Duration = Duration::from_secs(2);
+const KEPT_TOLD_AFTER: Duration = Duration::from_secs(2);
+
+/// Waits for the frames behind a gate that is shut: as long as a NIC keeps one. After a while an administrator is told how many it
+/// keeps, of an adapter. PASSIVE_LEVEL, not in turn.
+pub(crate) fn wait_for_frames(gate: &Gate, kept: impl FnOnce() -> Option<(NET_IFINDEX, usize)>) {
+    if gate.wait_empty_for(KEPT_TOLD_AFTER) {
+        return;
+    }
+    if let Some((adapter, frames @ 1..)) = kept() {
+        report(adapter, Problem::FramesKept, frames as u32, KEPT_TOLD_AFTER.as_secs() as u32);
+    }
+    gate.wait_empty();
+}
 
 /// The state of an adapter's link.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -259,14 +271,7 @@ impl Binding {
     /// Waits for what is in progress behind the gate, which is shut: as long as the NIC keeps a frame that it was to send.
     /// PASSIVE_LEVEL, not in turn.
     fn wait_empty(&self) {
-        if self.io.wait_empty_for(KEPT_TOLD_AFTER) {
-            return;
-        }
-        let (frames, seconds) = (self.io.inside() as u32, KEPT_TOLD_AFTER.as_secs() as u32);
-        if let Some(owner) = self.owner().filter(|_| frames > 0) {
-            report(owner, Problem::FramesKept, frames, seconds);
-        }
-        self.io.wait_empty();
+        wait_for_frames(&self.io, || Some((self.owner()?, self.io.inside())));
     }
 
     /// Closes the gate for an adapter that is halted while the NIC stays. PASSIVE_LEVEL, in turn.

@@ -15,7 +15,7 @@ use crate::control::device;
 use crate::frame::ETHERNET_HEADER_LEN;
 use crate::keywords::{Config, Mode};
 use crate::log::report;
-use crate::lower::binding::{KEPT_TOLD_AFTER, LinkState};
+use crate::lower::binding::{LinkState, wait_for_frames};
 use crate::lower::lists::{Attachment, ListPool, LowerSide};
 use crate::lower::shown::ShownFrames;
 use crate::os::pool;
@@ -312,19 +312,9 @@ impl Adapter {
     /// Pauses: no frame passes any more when this returns. PASSIVE_LEVEL.
     pub(crate) fn pause(&self) {
         self.up.close();
-        if !self.up.wait_empty_for(KEPT_TOLD_AFTER) {
-            // The others are copies that TCP/IP keeps.
-            let sends = self.up.inside().saturating_sub(self.shown.out()) as u32;
-            if sends > 0 {
-                report(
-                    self.interface,
-                    Problem::FramesKept,
-                    sends,
-                    KEPT_TOLD_AFTER.as_secs() as u32,
-                );
-            }
-            self.up.wait_empty();
-        }
+        // The others are copies that TCP/IP keeps.
+        let sends = || self.up.inside().saturating_sub(self.shown.out());
+        wait_for_frames(&self.up, || Some((self.interface, sends())));
     }
 
     /// PASSIVE_LEVEL.

@@ -169,7 +169,7 @@ impl DecayingMax {
     const NOTHING: Self = Self { time_ns: 0, at: Instant::from_nanos(0) };
 
     fn raise(&mut self, now: Instant, time_ns: u64) {
-        // What is no less than it was at first is no less than what is left of it.
+        // It decays, so that its age need not be known where it is passed anyway.
         if time_ns >= self.time_ns || time_ns >= self.at(now) {
             *self = Self { time_ns, at: now };
         }
