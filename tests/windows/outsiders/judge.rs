@@ -227,7 +227,10 @@ impl<'a> Report<'a> {
                 rva == at
                     && why == "an assertion does not hold"
                     && self.crossed("NdkWrite").contains(&(CONNECTION_INVALID, 1))
-                    && !self.crossed("a disconnect event").is_empty()
+                    // Its event may be on its way yet when the server has begun to close.
+                    && ["a disconnect event", "NdkCloseConnector"]
+                        .iter()
+                        .any(|what| !self.crossed(what).is_empty())
             }
             (Sign::Makes { status }, End::Returned { client, server }) => {
                 [(status, 0), (0, status)].contains(&(client, server))
@@ -402,6 +405,16 @@ mod tests {
             assert_eq!(outcome("NDKPerf", "rperf", &report), "the product's");
         }
         assert_eq!(outcome("NDKPing", "rperf", &stop("0x6dad", USES_FREED)), "the product's");
+        let refused = stop("0x189c", "an assertion does not hold")
+            + "boundary: 1 times NdkWrite 0xc000023a\nboundary: 1 times ";
+        for (gone, is_own) in [
+            ("a disconnect event 0x0", true),
+            ("NdkCloseConnector 0x103", true),
+            ("NdkCloseMr 0x103", false),
+        ] {
+            let judged = outcome("NDKPerf", "rperf", &(refused.clone() + gone));
+            assert_eq!(judged != "the product's", is_own, "{gone}");
+        }
     }
 
     #[test]
