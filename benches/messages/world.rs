@@ -28,7 +28,7 @@ const MTU: usize = 4200;
 pub(crate) const TURN: Duration = Duration::from_micros(1);
 const WAITING_TURN: Duration = Duration::from_micros(100);
 /// Messages begin then, however many turns the calls of the set-up took: what the provider does depends on the time.
-pub(crate) const BEGIN: Instant = Instant::from_nanos(1_000_000_000_000);
+const BEGIN: Instant = Instant::from_nanos(1_000_000_000_000);
 
 #[derive(Clone, Copy, Eq, PartialEq)]
 #[allow(dead_code, reason = "a bench need not have use for all of them")]
@@ -66,7 +66,7 @@ impl World {
             server,
             hosts,
         };
-        world.hosts.pair().hold(BEGIN);
+        world.hosts.pair().hold();
         world.exchange(MESSAGES.max(WARM * world.client.qps.len()).next_multiple_of(BATCH));
         world
     }
@@ -165,10 +165,10 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Has no time pass behind `begin` but by turns of the caller, until [`Self::let_go`].
-    pub(crate) fn hold(&mut self, begin: Instant) {
-        assert!(self.now < begin, "the set-up took {:?}", self.now);
-        (self.now, self.held) = (begin, true);
+    /// Has no time pass behind [`BEGIN`] but by turns of the caller, until [`Self::let_go`].
+    pub(crate) fn hold(&mut self) {
+        assert!(self.now < BEGIN, "the set-up took {:?}", self.now);
+        (self.now, self.held) = (BEGIN, true);
     }
 
     /// Has the other thread give turns again, to calls that wait.

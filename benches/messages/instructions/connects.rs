@@ -1,7 +1,7 @@
 //! Instructions of a connection's life: queue pairs and connectors are created, connected, disconnected, closed, at
 //! both ends, through the tables as they are: a wrapper would wait for another thread.
 
-use crate::world::{BATCH, BEGIN, End, Hosts, MESSAGES, PORT, Pair, TURN, address};
+use crate::world::{BATCH, End, Hosts, MESSAGES, PORT, Pair, TURN, address};
 use driver::abi::*;
 use std::net::SocketAddr;
 use std::ptr::{NonNull, null, null_mut};
@@ -72,7 +72,7 @@ impl Lives {
         let ends = [0, 1].map(|host| End::new(&hosts, host, 0, 0));
         let mut lives = Self { ends, listener: null_mut(), hosts };
         lives.listen();
-        lives.hosts.pair().hold(BEGIN);
+        lives.hosts.pair().hold();
         // The tables have their size.
         lives.live(4 * MESSAGES);
         lives
