@@ -545,7 +545,7 @@ impl Completer {
         self.recovery.grow(1, sq);
     }
 
-    /// Notes the progress of all such packets that came at once, and of none besides.
+    /// Notes the progress of all such packets that came at once.
     #[inline]
     pub(crate) fn plain_data_ends(&mut self, now: Instant, sq: &SendQueue) {
         self.plain_progress(now, sq, reads);
