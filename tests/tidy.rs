@@ -34,6 +34,7 @@ const RULES: &[(&str, &[&str])] = &[
     // It steps providers on a virtual clock.
     ("ndk-verifier", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
     ("messages", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
+    ("instructions", &["driver", "messages", "ndk-consumer"]),
     ("ndkperf", &["driver", "messages", "ndk-consumer", "rocev2", "netadapter-glue"]),
     // Consumers of others run under the verifier, too.
     (

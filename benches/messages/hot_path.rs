@@ -5,8 +5,6 @@
 //! it needs (`tables/units/4096` over `passes/4096`), a message over a ring (`tables/plain/64` over `ring`).
 //! `message` is two devices, `tables` the whole of two providers between the functions of their tables.
 
-mod world;
-
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -15,6 +13,7 @@ use criterion::{
     BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
     measurement::{Measurement, ValueFormatter, WallTime},
 };
+use messages::world::{Kind, World};
 use rocev2::cm::{CmConfig, CmEvent, ConnId, Hop, ReadLimits};
 use rocev2::env::{Fault, Instant, Memory, RegionId};
 use rocev2::ids::{Lkey, Qpn, Rkey};
@@ -24,7 +23,6 @@ use rocev2::qp::{DcqcnConfig, QpConfig, SendOp, SendWr, SgList, Sge, WcStatus, W
 use rocev2::wire::{Bth, Encap, Ext, Mac, Opcode, Packet, Reth, Template, UnitWriter};
 use rocev2::{Connect, Device, DeviceConfig, Event, LinkEnd, Opening};
 use rustix::time::{ClockId, clock_gettime};
-use world::{Kind, World};
 
 criterion_group! {
     name = hot_path;

@@ -1,6 +1,8 @@
 //! What the benches of a message share with each other, and with the programs of `ndkperf`.
 
 pub mod pairs;
+#[allow(unsafe_code, reason = "an opener is a promise about raw pointers")]
+pub mod world;
 
 /// The processor by what checksums and the C library choose by, as this process sees it: valgrind shows another.
 #[must_use]

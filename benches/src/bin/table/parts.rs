@@ -81,7 +81,7 @@ fn recorded(command: &mut Command, figures: &mut Figures) -> Result<(), String> 
 }
 
 fn instructions(figures: &mut Figures) -> Result<(), String> {
-    let mut bench = cargo("bench -p messages --bench instructions -- --output-format=json");
+    let mut bench = cargo("bench -p instructions -- --output-format=json");
     // A count over its limit is a figure, too, though the bench fails.
     let (printed, failed) = output(&mut bench)?;
     if printed.is_empty() {

@@ -1,8 +1,9 @@
 //! Instructions of a connection's life: queue pairs and connectors are created, connected, disconnected, closed, at
 //! both ends, through the tables as they are: a wrapper would wait for another thread.
 
-use crate::world::{BATCH, End, Hosts, MESSAGES, PORT, Pair, TURN, address};
 use driver::abi::*;
+use messages::pairs::{PORT, address};
+use messages::world::{BATCH, End, Hosts, MESSAGES, Pair, TURN};
 use std::net::SocketAddr;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};

@@ -1,6 +1,5 @@
 //! Two providers and their link on one thread, and connections between them, through the NDK tables: of the benches
 //! that count and that time a message.
-#![allow(unsafe_code, reason = "an opener is a promise about raw pointers")]
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
@@ -9,37 +8,40 @@ use std::time::Duration;
 
 use driver::abi::*;
 use driver::{ProviderConfig, Stepped};
-use messages::pairs::connect;
-pub(crate) use messages::pairs::{PORT, address};
 use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Pd, Qp, QpConfig};
 use netadapter_glue::memory::{self, MemoryConfig};
 use rocev2::env::Instant;
 
+use crate::pairs::{PORT, address, connect};
+
 /// Posted together, as a consumer with some work does.
-pub(crate) const BATCH: usize = 32;
+pub const BATCH: usize = 32;
 /// Messages of a line, and of its set-up at least.
-pub(crate) const MESSAGES: usize = 1024;
+pub const MESSAGES: usize = 1024;
 /// Of each of many connections before it is measured: it has been heard.
 const WARM: usize = 16;
 /// A packet of 4096 bytes and its headers.
 const MTU: usize = 4200;
 /// Virtual time of a turn; of one while a call is waited for, when the connection manager's own limit on its messages
 /// would take many turns.
-pub(crate) const TURN: Duration = Duration::from_micros(1);
+pub const TURN: Duration = Duration::from_micros(1);
 const WAITING_TURN: Duration = Duration::from_micros(100);
 /// Messages begin then, however many turns the calls of the set-up took: what the provider does depends on the time.
 const BEGIN: Instant = Instant::from_nanos(1_000_000_000_000);
 
+/// What a message is.
 #[derive(Clone, Copy, Eq, PartialEq)]
-#[allow(dead_code, reason = "a bench need not have use for all of them")]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// A SEND, and its receive.
     Send,
+    /// An RDMA WRITE.
     Write,
+    /// An RDMA READ.
     Read,
 }
 
 /// Two connected ends that have exchanged messages already. Fields close in their order.
-pub(crate) struct World {
+pub struct World {
     kind: Kind,
     size: usize,
     /// Chooses connections.
@@ -52,7 +54,11 @@ pub(crate) struct World {
 
 impl World {
     /// So many connections, each message over one of them, and packets in units of so many segments at most.
-    pub(crate) fn with(kind: Kind, size: usize, connections: usize, segments: usize) -> Self {
+    ///
+    /// # Panics
+    /// The connections cannot be made.
+    #[must_use]
+    pub fn with(kind: Kind, size: usize, connections: usize, segments: usize) -> Self {
         let hosts = Hosts::new(segments);
         let [client, server] = [0, 1].map(|host| End::new(&hosts, host, size, connections));
         let adapters = [&client.adapter, &server.adapter];
@@ -72,7 +78,10 @@ impl World {
     }
 
     /// Posts `count` messages and waits for their completions.
-    pub(crate) fn exchange(&mut self, count: usize) {
+    ///
+    /// # Panics
+    /// One of them fails.
+    pub fn exchange(&mut self, count: usize) {
         let mut pair = self.hosts.pair();
         for _ in 0..count / BATCH {
             self.post();
@@ -123,17 +132,24 @@ impl Drop for World {
 }
 
 /// What a consumer has at one host. Fields close in their order.
-pub(crate) struct End {
+pub struct End {
     qps: Vec<Arc<Qp>>,
-    pub(crate) cq: Arc<Cq>,
+    /// For completions of all queue pairs.
+    pub cq: Arc<Cq>,
     mr: Arc<Mr>,
-    #[allow(dead_code, reason = "a bench need not create more queue pairs")]
-    pub(crate) pd: Arc<Pd>,
-    pub(crate) adapter: Arc<Adapter>,
+    /// For queue pairs and regions.
+    pub pd: Arc<Pd>,
+    /// Open.
+    pub adapter: Arc<Adapter>,
 }
 
 impl End {
-    pub(crate) fn new(hosts: &Hosts, host: usize, size: usize, connections: usize) -> Self {
+    /// At the client, 0, or the server, 1, with so many queue pairs for messages of so many bytes.
+    ///
+    /// # Panics
+    /// An object cannot be created.
+    #[must_use]
+    pub fn new(hosts: &Hosts, host: usize, size: usize, connections: usize) -> Self {
         let opener = Host { hosts: hosts.clone(), host };
         let adapter = Adapter::open(Arc::new(opener)).expect("the adapter opens");
         let pd = adapter.create_pd().expect("a domain");
@@ -157,26 +173,31 @@ impl End {
 }
 
 /// Two providers, joined in memory, and their clock.
-pub(crate) struct Pair {
+pub struct Pair {
     providers: [Stepped; 2],
-    pub(crate) now: Instant,
+    /// Virtual.
+    pub now: Instant,
     /// Only who has it gives turns.
     held: bool,
 }
 
 impl Pair {
-    /// Has no time pass behind [`BEGIN`] but by turns of the caller, until [`Self::let_go`].
-    pub(crate) fn hold(&mut self) {
+    /// Has no time pass behind a fixed one but by turns of the caller, until [`Self::let_go`].
+    ///
+    /// # Panics
+    /// That time has passed already.
+    pub fn hold(&mut self) {
         assert!(self.now < BEGIN, "the set-up took {:?}", self.now);
         (self.now, self.held) = (BEGIN, true);
     }
 
     /// Has the other thread give turns again, to calls that wait.
-    pub(crate) const fn let_go(&mut self) {
+    pub const fn let_go(&mut self) {
         self.held = false;
     }
 
-    pub(crate) fn turn(&mut self, time: Duration) {
+    /// Has so much virtual time pass, and both providers do what there is to do.
+    pub fn turn(&mut self, time: Duration) {
         self.now = self.now + time;
         for provider in &mut self.providers {
             provider.poll(self.now);
@@ -186,10 +207,12 @@ impl Pair {
 
 /// A pair that a thread keeps running unless it is held, for calls that wait.
 #[derive(Clone)]
-pub(crate) struct Hosts(Arc<Mutex<Pair>>);
+pub struct Hosts(Arc<Mutex<Pair>>);
 
 impl Hosts {
-    pub(crate) fn new(max_segments: usize) -> Self {
+    /// Their packets travel in units of so many segments at most.
+    #[must_use]
+    pub fn new(max_segments: usize) -> Self {
         let config = MemoryConfig { mtu: MTU, max_segments, ..MemoryConfig::default() };
         let (near, far) = memory::pair(config);
         let provider = |edge, host| {
@@ -204,7 +227,8 @@ impl Hosts {
         Self(pair)
     }
 
-    pub(crate) fn pair(&self) -> MutexGuard<'_, Pair> {
+    /// The pair, which waits for nobody else's turn until this is dropped.
+    pub fn pair(&self) -> MutexGuard<'_, Pair> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
