@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-const STEPS: u32 = if cfg!(miri) { 10 } else { 20_000 };
+const STEPS: u32 = if cfg!(miri) { 40 } else { 20_000 };
 
 fn shared<const N: usize>() -> (Registrar, [MrTable; N]) {
     let registrar = Registrar::new(Rng::from_seed([5; 32]), 1 << 16, N);
