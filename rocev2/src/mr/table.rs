@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 use once_cell::race::OnceBox;
 
 /// Bits of a key's place within its block. A table that is new has one block: enough for few keys that come and go
-/// to be as random as many. What interprets the tests takes long to fill one.
+/// to be as random as many. An interpreter takes long to fill one.
 pub(super) const PLACE_BITS: u32 = if cfg!(all(any(loom, miri), test)) { 3 } else { 12 };
 /// Places for each key in use, at least.
 pub(super) const PLACES: usize = 4;
