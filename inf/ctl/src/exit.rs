@@ -44,7 +44,10 @@ pub(crate) struct RestartFirst {
 impl fmt::Display for RestartFirst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { asked_by } = self;
-        write!(f, "Windows waits for a restart ({asked_by}): restart it, then install again")
+        write!(
+            f,
+            "Windows waits for a restart ({asked_by}): restart it, then give the same command again"
+        )
     }
 }
 

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::exit::{Exit, RestartFirst};
 use crate::journal::Journals;
 use crate::machine::{IMAGE, Inf, Machine, Mode, SERVICE, Vnic};
-use crate::plan::Request;
+use crate::plan::{Request, plan};
 use crate::run::{enter, forwards, uninstall};
 use crate::status::status;
 use crate::verify::{Verdict, Verify, signature, smb_copy};
@@ -33,19 +33,23 @@ const LOG_LEN: usize = 200_000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct FirstFlight {
-    /// The NIC that carries the frames; the adapter stays beside it, in Own mode
+    /// The NIC that carries the frames
     #[arg(long)]
     nic: String,
+    /// As of install. Share needs nothing of a hypervisor or a cloud, and an address
+    #[arg(long, value_enum, default_value = "own")]
+    mode: Mode,
     /// The folder with the INFs, catalogs and image [default: that of this program]
     #[arg(long)]
     package: Option<PathBuf>,
     /// The adapter's name among the network connections
     #[arg(long, default_value = "RoCEv2")]
     name: String,
-    /// The adapter's address, such as 192.0.2.7/24, for the stages with traffic
+    /// The adapter's address, such as 192.0.2.7/24, for the stages with traffic; Inherit has the NIC's
     #[arg(long, value_parser = crate::address)]
     address: Option<crate::machine::Address>,
-    /// The other machine, where `NdkPerfCmd -S -ServerAddr PEER:9000 -ServerIf INDEX -TestType rping` waits
+    /// The other machine, where an adapter is installed and `NdkPerfCmd -S -ServerAddr PEER:9000 -ServerIf INDEX -TestType rping
+    /// -W 600` waits
     #[arg(long)]
     peer: Option<IpAddr>,
     /// A folder of the other machine that may be written, such as \\server\share
@@ -93,7 +97,10 @@ fn go_on(
         return Ok((Exit::RestartNeeded, record));
     }
     match record.stages.last_mut() {
-        Some(Flown { stage: Stage::Verifier, ended, .. }) => {
+        Some(Flown { stage: Stage::Verifier, begun, ended }) => {
+            if machine.started()? < humantime::parse_rfc3339(begun)? {
+                bail!(RestartFirst { asked_by: "Driver Verifier".into() });
+            }
             *ended = Ended::Passed("Windows has started since".into());
         }
         Some(Flown { ended: Ended::Failed(_), .. }) | None => {}
@@ -114,17 +121,19 @@ fn go_on(
     land(machine, asked, record, say)
 }
 
-/// At its end a flight takes away what it has installed, and nothing else.
+/// At its end a flight takes away what it has installed, and nothing else. What cannot be installed is refused before anything is
+/// changed, and before anybody restarts for it.
 fn may_begin(machine: &mut impl Machine, asked: &FirstFlight) -> Result<()> {
     let name = &asked.name;
     ensure!(
         Journals::read(machine)?.position(name).is_none(),
         "'{name}' is installed: give another --name, or run `ndkrocev2ctl uninstall` first"
     );
-    match machine.awaits_restart()? {
-        Some(asked_by) => bail!(RestartFirst { asked_by }),
-        None => Ok(()),
+    if let Some(asked_by) = machine.awaits_restart()? {
+        bail!(RestartFirst { asked_by });
     }
+    let journals = Journals::read(machine)?;
+    plan(machine, &journals, &request(asked)?).map(drop)
 }
 
 /// Driver Verifier looks at drivers that are loaded after the next start.
@@ -146,7 +155,7 @@ fn request(asked: &FirstFlight) -> Result<Request> {
     let package = asked.package.clone().map_or_else(crate::own_folder, Ok)?;
     Ok(Request {
         nic: asked.nic.clone(),
-        mode: Mode::Own,
+        mode: asked.mode,
         package: std::path::absolute(package)?,
         name: asked.name.clone(),
         settings: crate::machine::IpSettings {
@@ -205,31 +214,48 @@ fn go(
         Stage::Verifier | Stage::Signature => bail!("flown before"),
         Stage::LoadAndUnload => load_and_unload(machine),
         Stage::DeviceWithoutNic => device_without_nic(machine, device),
-        Stage::BindInOwnMode => {
+        Stage::Bind => {
             let vnic = vnic(machine, device)?;
             Ok(Verdict::Passed(format!("{} Mb/s, MTU {}", vnic.speed_bps / 1_000_000, vnic.mtu)))
         }
-        Stage::RpingToItself => ping(machine, asked, device, asked.address.map(|own| own.ip)),
-        Stage::TwoMachines => ping(machine, asked, device, asked.peer),
+        Stage::RpingToItself => ping(machine, asked, device, None),
+        Stage::TwoMachines => match asked.peer {
+            Some(peer) => ping(machine, asked, device, Some(peer)),
+            None => Ok(Verdict::Skipped("--peer is missing")),
+        },
         Stage::Smb => {
             smb_copy(machine, &Verify { share: asked.share.clone(), ..Verify::default() })
         }
     }
 }
 
-/// `server` is this machine's own address, or the peer's.
+/// To the peer, or to the adapter's own address.
 fn ping(
     machine: &mut impl Machine,
     asked: &FirstFlight,
     device: &str,
-    server: Option<IpAddr>,
+    peer: Option<IpAddr>,
 ) -> Result<Verdict> {
-    let Some(own) = asked.address.map(|address| address.ip) else {
+    let vnic = vnic(machine, device)?;
+    let Some(own) = own_address(machine, asked, &vnic)? else {
         return Ok(Verdict::Skipped("--address is missing"));
     };
-    let Some(ip) = server else { return Ok(Verdict::Skipped("--peer is missing")) };
-    let index = vnic(machine, device)?.index;
+    let ip = peer.unwrap_or(own);
+    let index = vnic.index;
     rping::run(machine, own, index, rping::End { ip, index: (ip == own).then_some(index) })
+}
+
+/// The one that was asked for. In Inherit mode it is one that somebody had given the NIC.
+fn own_address(
+    machine: &mut impl Machine,
+    asked: &FirstFlight,
+    vnic: &Vnic,
+) -> Result<Option<IpAddr>> {
+    if asked.mode != Mode::Inherit {
+        return Ok(asked.address.map(|address| address.ip));
+    }
+    let inherited = machine.ip_settings(&vnic.guid)?.addresses;
+    Ok(inherited.into_iter().map(|address| address.ip).find(IpAddr::is_ipv4))
 }
 
 /// Before it is trusted, the image's hash is looked for in the catalogs; whether Windows would load it shows later.

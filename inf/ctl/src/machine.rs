@@ -6,6 +6,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -195,6 +196,47 @@ pub(crate) struct IpSettings {
     pub(crate) metric_v6: Option<u32>,
 }
 
+impl Address {
+    /// Whether `other` is in the network of this address.
+    pub(crate) fn network_has(&self, other: IpAddr) -> bool {
+        fn bits(ip: IpAddr) -> (u32, u128) {
+            match ip {
+                IpAddr::V4(ip) => (32, ip.to_bits().into()),
+                IpAddr::V6(ip) => (128, ip.to_bits()),
+            }
+        }
+        let ((length, own), (others_length, other)) = (bits(self.ip), bits(other));
+        let beyond = length.saturating_sub(u32::from(self.prefix));
+        length == others_length && (own ^ other).checked_shr(beyond).unwrap_or(0) == 0
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.prefix)
+    }
+}
+
+/// As an administrator would say it.
+impl fmt::Display for IpSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = Vec::new();
+        said.extend(self.addresses.iter().map(Address::to_string));
+        said.extend(self.routes.iter().map(|route| match route.prefix {
+            0 => format!("gateway {}", route.next_hop),
+            prefix => format!("route {}/{prefix} by {}", route.destination, route.next_hop),
+        }));
+        said.extend(self.dns.iter().map(|server| format!("DNS {server}")));
+        said.extend(self.suffix.iter().map(|suffix| format!("suffix {suffix}")));
+        said.extend(self.metric_v4.iter().map(|metric| format!("IPv4 metric {metric}")));
+        said.extend(self.metric_v6.iter().map(|metric| format!("IPv6 metric {metric}")));
+        if self.addresses.is_empty() {
+            said.insert(0, "addresses by DHCP".into());
+        }
+        f.write_str(&said.join(", "))
+    }
+}
+
 impl IpSettings {
     /// The settings that are here and not in `there`, to be added.
     pub(crate) fn without(&self, there: &Self) -> Self {
@@ -262,6 +304,8 @@ pub(crate) trait Machine {
     fn verify_signature(&mut self, file: &Path, catalog: &Path) -> Result<()>;
     /// By whom Windows was asked for a restart that it has not had yet; `None` where nothing waits for one.
     fn awaits_restart(&mut self) -> Result<Option<String>>;
+    /// When Windows started.
+    fn started(&mut self) -> Result<SystemTime>;
     fn pause_s(&mut self, seconds: u64);
 
     fn set_journal(&mut self, text: Option<&str>) -> Result<()>;

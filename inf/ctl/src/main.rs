@@ -41,6 +41,7 @@ use std::process::exit;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Parser, Subcommand};
 
 use exit::Exit;
@@ -105,13 +106,15 @@ struct Install {
     #[arg(long)]
     package: Option<PathBuf>,
     /// The adapter's name among the network connections
-    #[arg(long, default_value = "RoCEv2")]
+    #[arg(long, default_value = "RoCEv2", value_parser = NonEmptyStringValueParser::new())]
     name: String,
     /// An address of the adapter, such as 192.0.2.7/24 [default: by DHCP, which Share cannot]
     #[arg(long, value_parser = address)]
     address: Vec<Address>,
+    /// A router in the network of an --address, for all that is in no network of this machine
     #[arg(long)]
     gateway: Vec<IpAddr>,
+    /// A DNS server that is asked through the adapter
     #[arg(long)]
     dns: Vec<IpAddr>,
     /// Roll back after this time, and when Windows starts, unless confirmed
@@ -139,14 +142,25 @@ struct Upgrade {
 }
 
 fn address(text: &str) -> Result<Address, String> {
-    let (ip, prefix) = text.split_once('/').ok_or("the length of the prefix is missing")?;
-    let ip: IpAddr = ip.parse().map_err(|_| "no address")?;
-    let prefix = prefix.parse().map_err(|_| "no length of a prefix")?;
+    let (ip, prefix) =
+        text.split_once('/').ok_or("the length of the prefix is missing, as in 192.0.2.7/24")?;
+    let ip: IpAddr = ip.parse().map_err(|_| format!("{ip} is no IP address"))?;
+    let prefix = prefix.parse().map_err(|_| "the length of the prefix is a number, as in /24")?;
     let longest = if ip.is_ipv4() { 32 } else { 128 };
     if prefix > longest {
         return Err(format!("a prefix has at most {longest} bits"));
     }
+    let is_broadcast = ip == IpAddr::from([255; 4]);
+    if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || is_broadcast {
+        return Err(format!("{ip} is no address of an adapter"));
+    }
     Ok(Address { ip, prefix })
+}
+
+/// One in another network is never reached.
+fn has_its_network(gateway: IpAddr, addresses: &[Address]) -> bool {
+    let is_link_local = matches!(gateway, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    is_link_local || addresses.iter().any(|address| address.network_has(gateway))
 }
 
 impl Install {
@@ -158,6 +172,12 @@ impl Install {
             metric: 1,
         };
         may_confirm(self.confirm_within)?;
+        for &gateway in &self.gateway {
+            ensure!(
+                has_its_network(gateway, &self.address),
+                "--gateway {gateway} is in the network of no --address"
+            );
+        }
         Ok(Request {
             nic: self.nic.clone(),
             mode: self.mode,
@@ -175,7 +195,10 @@ impl Install {
 }
 
 fn may_confirm(within: Duration) -> Result<()> {
-    ensure!(within >= Duration::from_secs(60), "within less than a minute nobody can confirm");
+    ensure!(
+        within >= Duration::from_secs(60),
+        "--confirm-within is a minute or more: in less nobody can confirm"
+    );
     Ok(())
 }
 
@@ -355,7 +378,10 @@ fn dry_run(machine: &mut impl Machine, request: &Request) -> Result<Exit> {
     let journals = journal::Journals::read(machine)?;
     let plan = plan::plan(machine, &journals, request)?;
     plan.warnings.iter().for_each(|warning| say(format!("Note: {warning}.")));
-    plan.steps.iter().for_each(|step| say(format!("would {step}")));
+    let named = format!("'{}'", request.nic);
+    for step in &plan.steps {
+        say(format!("would {}", step.to_string().replace(&plan.nic, &named)));
+    }
     Ok(Exit::Done)
 }
 

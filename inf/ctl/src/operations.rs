@@ -26,6 +26,7 @@ macro_rules! operations {
                 windows fn problem(device: &str) -> Result<u32>;
                 windows fn verify_signature(file: &Path, catalog: &Path) -> Result<()>;
                 windows fn awaits_restart() -> Result<Option<String>>;
+                windows fn started() -> Result<SystemTime>;
                 wine fn pause_s(seconds: u64) -> ();
             }
             changes {

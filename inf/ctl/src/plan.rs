@@ -36,6 +36,8 @@ pub(crate) struct Request {
 pub(crate) struct Plan {
     /// The instance ID of the device that will be created.
     pub(crate) device: String,
+    /// The interface's GUID.
+    pub(crate) nic: String,
     pub(crate) steps: Vec<Step>,
     pub(crate) warnings: Vec<String>,
 }
@@ -54,6 +56,12 @@ pub(crate) fn plan(
     is_same_build(machine, journals, &request.package)?;
     let nic = find_nic(machine, request)?;
     is_free(journals, &nic)?;
+    let own = machine.ip_settings(&nic.guid)?.addresses;
+    if let Some(twice) =
+        request.settings.addresses.iter().find(|new| own.iter().any(|own| own.ip == new.ip))
+    {
+        bail!("'{}' itself has {}: name a free address of its network", nic.name, twice.ip);
+    }
     if !nic.up {
         bail!("'{}' has no link, and so the adapter would have none", nic.name);
     }
@@ -61,7 +69,7 @@ pub(crate) fn plan(
     if let Some(within_s) = request.confirm_within_s {
         steps.push(Step::ScheduleRollback { within_s: within_s + INSTALLATION_S });
     }
-    steps.extend(trust(machine, journals, &signer, &mut warnings)?);
+    steps.extend(trust(machine, &signer, &mut warnings, |step| is_known_to(journals, step))?);
     // The lower edge first: the device starts with its NIC at hand, and goes before the service does.
     steps.extend([
         Step::Stage(Inf::Adapter),
@@ -82,7 +90,7 @@ pub(crate) fn plan(
         Mode::Inherit => steps.extend(take_place(machine, &nic, request)?),
     }
     steps.extend(request.confirm_within_s.map(|within_s| Step::StartClock { within_s }));
-    Ok(Plan { device: free_device(machine)?, steps, warnings })
+    Ok(Plan { device: free_device(machine)?, nic: nic.guid, steps, warnings })
 }
 
 /// The mode in which the link is seen: nothing of the NIC is disturbed before.
@@ -214,11 +222,12 @@ pub(crate) fn package_signer(machine: &mut impl Machine, package: &Path) -> Resu
 fn find_nic(machine: &mut impl Machine, request: &Request) -> Result<Nic> {
     let nics = machine.nics()?;
     let names = nics.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>().join(", ");
+    let taken = nics.iter().any(|nic| nic.name.eq_ignore_ascii_case(&request.name));
+    ensure!(!taken, "an adapter has the name '{}': give another --name", request.name);
     let asked = |nic: &Nic| nic.name.eq_ignore_ascii_case(&request.nic) || nic.guid == request.nic;
     let Some(nic) = nics.into_iter().find(asked) else {
         bail!("there is no network adapter '{}'; there are: {names}", request.nic);
     };
-    ensure!(!nic.name.eq_ignore_ascii_case(&request.name), "the NIC has the name of the adapter");
     ensure!(nic.ethernet, "'{}' is not Ethernet", nic.name);
     ensure!(
         machine.bound(&nic.guid, "vms_pp")? != Some(true),
@@ -228,11 +237,17 @@ fn find_nic(machine: &mut impl Machine, request: &Request) -> Result<Nic> {
     Ok(nic)
 }
 
+/// What another adapter brought stays for this one, too.
+fn is_known_to(journals: &Journals, step: &Step) -> bool {
+    journals.adapters.iter().flat_map(|journal| &journal.entries).any(|entry| entry.step == *step)
+}
+
+/// The steps that trust the signer where nobody has given it that yet, and those that `is_ours` says to be of before.
 pub(crate) fn trust(
     machine: &mut impl Machine,
-    journals: &Journals,
     signer: &Certificate,
     warnings: &mut Vec<String>,
+    is_ours: impl Fn(&Step) -> bool,
 ) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     if signer.is_microsofts() {
@@ -244,11 +259,7 @@ pub(crate) fn trust(
             continue;
         }
         let step = Step::Trust { store, certificate: signer.clone() };
-        // What another adapter brought stays for this one, too.
-        let is_ours = journals.adapters.iter().flat_map(|journal| &journal.entries);
-        if is_ours.map(|entry| &entry.step).any(|known| *known == step)
-            || !machine.trusts(store, &signer.thumbprint)?
-        {
+        if is_ours(&step) || !machine.trusts(store, &signer.thumbprint)? {
             steps.push(step);
         }
     }

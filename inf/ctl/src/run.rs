@@ -35,11 +35,20 @@ pub(crate) fn install(
     let known = journals.position(&request.name);
     if let Some(journal) = known.map(|at| &journals.adapters[at]) {
         ensure!(
-            journal.request.nic == request.nic && journal.request.mode == request.mode,
-            "'{}' is installed on '{}' in {:?} mode: give another --name, or run `ndkrocev2ctl uninstall` first",
+            journal.request.nic.eq_ignore_ascii_case(&request.nic)
+                && journal.request.mode == request.mode,
+            "'{}' is installed on '{}' in {:?} mode: for another NIC give another --name, for this one run `ndkrocev2ctl uninstall` first",
             request.name,
             journal.request.nic,
             journal.request.mode
+        );
+        ensure!(
+            journal.request.settings == request.settings,
+            "'{}' was installed with {}, and install changes no address: Windows does, as of any adapter \
+             (New-NetIPAddress and Remove-NetIPAddress with -InterfaceAlias '{}')",
+            request.name,
+            journal.request.settings,
+            request.name
         );
         if journal.is_complete() {
             return Ok(Installed::Before);

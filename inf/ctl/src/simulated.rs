@@ -4,6 +4,7 @@ mod machine;
 mod programs;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -95,6 +96,18 @@ pub(crate) fn static_settings() -> IpSettings {
     }
 }
 
+/// Those of an adapter beside that NIC.
+#[cfg(test)]
+pub(crate) fn adapter_settings() -> IpSettings {
+    let mut settings = static_settings();
+    for (address, free) in
+        settings.addresses.iter_mut().zip(["192.0.2.27", "192.0.2.28", "2001:db8::27"])
+    {
+        address.ip = free.parse().expect("an address");
+    }
+    settings
+}
+
 impl Wired {
     fn new(number: u8, name: &str, settings: IpSettings) -> Self {
         Self {
@@ -181,6 +194,8 @@ pub(crate) struct Simulated {
     pub(crate) moved_bytes: u64,
     /// How often an adapter was started.
     pub(crate) starts: usize,
+    /// When its Windows did.
+    started: SystemTime,
 }
 
 impl Simulated {
@@ -199,6 +214,7 @@ impl Simulated {
             mistakes: Vec::new(),
             moved_bytes: 0,
             starts: 0,
+            started: SystemTime::UNIX_EPOCH,
         }
     }
 
@@ -206,6 +222,8 @@ impl Simulated {
     #[cfg(test)]
     pub(crate) fn start_windows(&mut self) {
         self.state.awaits_restart = None;
+        // The clock of a record counts seconds.
+        self.started = SystemTime::now() + std::time::Duration::from_secs(1);
         self.asks_restart.clear();
         for device in self.state.devices.values_mut() {
             device.running = device.keywords.clone();

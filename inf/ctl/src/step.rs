@@ -99,12 +99,14 @@ impl fmt::Display for Step {
             Self::InstallDriver => write!(f, "install the device's driver"),
             Self::RegisterCounters => write!(f, "register the performance counters"),
             Self::Rename(name) => write!(f, "name the adapter {name}"),
-            Self::PointAt { nic, .. } => write!(f, "bind the adapter to the NIC {nic}"),
+            Self::PointAt { nic, mode } => {
+                write!(f, "bind the adapter to the NIC {nic}, in {mode:?} mode")
+            }
             Self::SeeLink => write!(f, "see the link come up"),
             Self::RememberIp { nic, .. } => write!(f, "remember the IP settings of {nic}"),
             Self::Unbind { nic, component } => write!(f, "unbind {component} from {nic}"),
             Self::TakePlace => write!(f, "take the NIC's place"),
-            Self::SetIp(_) => write!(f, "give the adapter its IP settings"),
+            Self::SetIp(settings) => write!(f, "give the adapter its IP settings: {settings}"),
             Self::StartClock { within_s } => write!(f, "wait {within_s} s for the confirmation"),
         }
     }

@@ -26,7 +26,7 @@ use crate::machine::{
 };
 use crate::plan::Request;
 use crate::run::{Installed, confirm, install, rollback, uninstall};
-use crate::simulated::{Simulated, State, static_settings};
+use crate::simulated::{Simulated, State, adapter_settings, static_settings};
 
 /// A package whose catalogs name their signer and its issuer.
 static PACKAGE: LazyLock<PathBuf> = LazyLock::new(|| package("own", "ca/ca"));
@@ -91,7 +91,7 @@ fn any_request() -> impl Strategy<Value = Request> {
     (modes, any::<bool>(), any::<bool>()).prop_map(|(mode, address, confirm)| {
         let mut request = request(mode);
         if mode == Mode::Share || mode == Mode::Own && address {
-            request.settings = static_settings();
+            request.settings = adapter_settings();
         }
         request.confirm_within_s = confirm.then_some(300);
         request
@@ -130,6 +130,39 @@ fn changes(state: &State, request: &Request) -> usize {
 fn assert_as_before(machine: &Simulated, before: &State) {
     assert_eq!(machine.state, *before);
     assert_eq!(machine.broken, [""; 0]);
+}
+
+/// What is no address of an adapter is refused where it is read.
+#[test]
+fn addresses_that_nobody_has_are_refused() {
+    use crate::{Cli, Command};
+    use clap::Parser;
+
+    for (more, words) in [
+        (&["--address", "192.0.2.7"][..], "the length of the prefix is missing"),
+        (&["--address", "300.1.1.1/24"], "300.1.1.1 is no IP address"),
+        (&["--address", "192.0.2.7/255.255.255.0"], "a number, as in /24"),
+        (&["--address", "0.0.0.0/0"], "no address of an adapter"),
+        (&["--address", "127.0.0.1/8"], "no address of an adapter"),
+        (&["--address", "255.255.255.255/24"], "no address of an adapter"),
+        (&["--name", ""], "--name"),
+        (&["--gateway", "192.0.2.1"], "in the network of no --address"),
+        (
+            &["--address", "192.0.2.7/28", "--gateway", "192.0.2.17"],
+            "in the network of no --address",
+        ),
+        (&["--address", "fd00::7/64", "--gateway", "fe80::1"], ""),
+        (&["--address", "192.0.2.7/28", "--gateway", "192.0.2.14"], ""),
+    ] {
+        let line = ["ctl", "install", "--nic", "Ethernet"].iter().chain(more);
+        let read = Cli::try_parse_from(line).map_err(anyhow::Error::new);
+        let refused = read.and_then(|cli| match cli.command {
+            Command::Install(asked) => asked.request(),
+            other => panic!("{other:?}"),
+        });
+        let said = refused.map_or_else(|error| format!("{error:#}"), |_| String::new());
+        assert!(said.contains(words) && said.is_empty() == words.is_empty(), "{more:?}: {said}");
+    }
 }
 
 proptest! {
@@ -252,11 +285,11 @@ fn the_settings_move_and_come_back() {
 fn a_shared_address_leaves_the_nic_alone() {
     let mut machine = Simulated::new(State::sample(static_settings()));
     let bound = machine.state.nics[0].bound.clone();
-    let request = Request { settings: static_settings(), ..request(Mode::Share) };
+    let request = Request { settings: adapter_settings(), ..request(Mode::Share) };
     install(&mut machine, &request, &mut silent).expect("installs");
     let device = &machine.state.devices[DEVICE];
     assert_eq!(device.running[LOWER_MODE], "2");
-    assert_eq!(device.settings, static_settings());
+    assert_eq!(device.settings, adapter_settings());
     let nic = &machine.state.nics[0];
     assert!(nic.bound.is_superset(&bound) && nic.settings == static_settings());
 }

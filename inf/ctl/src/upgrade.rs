@@ -134,7 +134,8 @@ fn begin(
     suits(machine)?;
     let signer = package_signer(machine, package)?;
     let mut warnings = Vec::new();
-    let trust = trust(machine, journals, &signer, &mut warnings)?;
+    // What is trusted already stays so, whatever becomes of the upgrade.
+    let trust = trust(machine, &signer, &mut warnings, |_| false)?;
     warnings.into_iter().for_each(|warning| say(format!("Note: {warning}.")));
     let [old] = &machine.staged(Inf::Adapter)?[..] else {
         bail!("{} is not in the driver store once", Inf::Adapter.file());

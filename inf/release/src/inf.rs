@@ -19,13 +19,15 @@ pub const PACKAGES: [Package; 2] = [
     Package { name: "ndkrocev2-lower", id: "ndkrocev2_lower" },
 ];
 
-/// The INF of an INX. `arch` is Windows' name of it, `version` that of cargo. The lines end as Windows' do, whatever
+/// The INF of an INX. `arch` is Windows' name of it, `version` that of cargo, behind which the minute of the day stands. The lines end as Windows' do, whatever
 /// git made of the INX.
 pub fn stamp(package: Package, inx: &str, arch: &str, version: &str, at_s: u64) -> Result<String> {
     let date = DateTime::from_unix_duration(Duration::from_secs(at_s))
         .with_context(|| format!("{at_s} seconds after 1970 are no date"))?;
+    // Windows takes the later one; so do two builds of a day differ.
+    let minute = u32::from(date.hour()) * 60 + u32::from(date.minutes());
     let stamp = format!(
-        "DriverVer   = {:02}/{:02}/{:04},{version}.0",
+        "DriverVer   = {:02}/{:02}/{:04},{version}.{minute}",
         date.month(),
         date.day(),
         date.year()
@@ -59,7 +61,7 @@ mod tests {
     #[test]
     fn date_version_and_architecture_are_written() {
         let inf = stamp(PACKAGES[0], INX, "amd64", "0.1.0", 1_764_092_671).expect("an INF");
-        let wanted = "CatalogFile = ndkrocev2.cat\nDriverVer   = 11/25/2025,0.1.0.0\n\
+        let wanted = "CatalogFile = ndkrocev2.cat\nDriverVer   = 11/25/2025,0.1.0.1064\n\
              [Models.NTamd64.10.0]\nx = y, root\\ndkrocev2\n";
         assert_eq!(inf, wanted.replace('\n', "\r\n"));
         assert_eq!(

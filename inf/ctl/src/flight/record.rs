@@ -18,7 +18,7 @@ pub(super) enum Stage {
     Signature,
     LoadAndUnload,
     DeviceWithoutNic,
-    BindInOwnMode,
+    Bind,
     RpingToItself,
     TwoMachines,
     Smb,
@@ -29,7 +29,7 @@ impl Stage {
         Self::Signature,
         Self::LoadAndUnload,
         Self::DeviceWithoutNic,
-        Self::BindInOwnMode,
+        Self::Bind,
         Self::RpingToItself,
         Self::TwoMachines,
         Self::Smb,
@@ -43,7 +43,7 @@ impl Stage {
             Self::Verifier | Self::Signature => Some(0),
             Self::LoadAndUnload => find(|step| matches!(step, Step::CreateDevice)),
             Self::DeviceWithoutNic => find(|step| matches!(step, Step::PointAt { .. })),
-            Self::BindInOwnMode => find(|step| matches!(step, Step::SeeLink)).map(|n| n + 1),
+            Self::Bind => find(|step| matches!(step, Step::SeeLink)).map(|n| n + 1),
             Self::RpingToItself | Self::TwoMachines | Self::Smb => None,
         };
         found.unwrap_or(entries.len())
@@ -57,7 +57,7 @@ impl Stage {
             | Self::Signature
             | Self::LoadAndUnload
             | Self::DeviceWithoutNic
-            | Self::BindInOwnMode => false,
+            | Self::Bind => false,
         }
     }
 }
@@ -74,7 +74,7 @@ pub(super) enum Ended {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Flown {
     pub(super) stage: Stage,
-    begun: String,
+    pub(super) begun: String,
     pub(super) ended: Ended,
 }
 

@@ -1,6 +1,7 @@
 //! The simulated machine's operations.
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -123,6 +124,10 @@ impl Machine for Simulated {
 
     fn awaits_restart(&mut self) -> Result<Option<String>> {
         Ok(self.state.awaits_restart.clone())
+    }
+
+    fn started(&mut self) -> Result<SystemTime> {
+        Ok(self.started)
     }
 
     fn pause_s(&mut self, _: u64) {}

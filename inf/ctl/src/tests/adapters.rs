@@ -10,7 +10,7 @@ use crate::faulty::Fault;
 use crate::machine::{LOWER, LOWER_ADAPTER, Machine, Mode, TCPIP};
 use crate::plan::Request;
 use crate::run::{Uninstalled, confirm, install, rollback, uninstall};
-use crate::simulated::{Simulated, State, static_settings};
+use crate::simulated::{Simulated, State, adapter_settings, static_settings};
 use crate::status::status;
 use crate::verify::{Verify, verify};
 
@@ -64,7 +64,11 @@ fn what_is_taken_is_refused() {
     for (request, words) in [
         (third, "carries the adapter 'RoCEv2' already"),
         (Request { nic: "Other".into(), ..first.clone() }, "'RoCEv2' is installed on 'Ethernet'"),
-        (Request { name: "Other".into(), ..second(&first) }, "the name of the adapter"),
+        (Request { name: "Other".into(), ..second(&first) }, "an adapter has the name 'Other'"),
+        (
+            Request { settings: adapter_settings(), ..first.clone() },
+            "was installed with addresses by DHCP, and install changes no address",
+        ),
     ] {
         let mut machine = broken(&state, None);
         let error = install(&mut machine, &request, &mut silent).expect_err(words);

@@ -16,11 +16,13 @@ use crate::{Cli, Command};
 
 pub(super) fn flight(name: &str, more: &[&str]) -> (FirstFlight, PathBuf) {
     let result = PACKAGE.join(name);
-    let words = ["ctl", "first-flight", "--nic", "Ethernet"].into_iter();
+    let words = ["ctl", "first-flight"].into_iter();
+    let nic = ["--nic", "Ethernet"].into_iter().filter(|_| !more.contains(&"--nic"));
     let own = ["--package", PACKAGE.to_str().expect("one")];
     let own = own.into_iter().filter(|_| !more.contains(&"--package"));
     let file = ["--result", result.to_str().expect("one")];
-    let cli = Cli::try_parse_from(words.chain(own).chain(file).chain(more.iter().copied()));
+    let cli =
+        Cli::try_parse_from(words.chain(nic).chain(own).chain(file).chain(more.iter().copied()));
     let Command::FirstFlight(asked) = cli.expect("is understood").command else {
         panic!("another command")
     };
@@ -37,7 +39,7 @@ pub(super) fn flyable(at: Option<(usize, Fault)>) -> Broken {
         ("where.exe NdkPerfCmd.exe", said("")),
         ("powershell.exe", said("")),
         (
-            "NdkPerfCmd.exe -C -ServerAddr 192.0.2.7:9000 -ClientAddr 192.0.2.7 -ClientIf 99 \
+            "NdkPerfCmd.exe -C -ServerAddr 192.0.2.27:9000 -ClientAddr 192.0.2.27 -ClientIf 99 \
           -TestType rping",
             said("completes"),
         ),
@@ -46,7 +48,7 @@ pub(super) fn flyable(at: Option<(usize, Fault)>) -> Broken {
 }
 
 /// With an address of its own: rping to itself is the stage with RDMA.
-pub(super) const ADDRESS: [&str; 2] = ["--address", "192.0.2.7/24"];
+pub(super) const ADDRESS: [&str; 2] = ["--address", "192.0.2.27/24"];
 
 /// Flies without a verifier; what the file says.
 fn flown(name: &str, machine: &mut Broken, more: &[&str]) -> (Exit, String) {
@@ -63,19 +65,61 @@ fn a_flight_lands() {
     let before = machine.machine.state.clone();
     assert_eq!(fly(&mut machine, &asked, &mut silent).expect("prepares"), Exit::RestartNeeded);
     assert!(machine.flight().expect("a record").is_some_and(|text| text.contains("Verifier")));
+    let error = fly(&mut machine, &asked, &mut silent).expect_err("Windows has not started since");
+    assert_eq!(Exit::of(&error), Exit::RestartFirst, "{error:#}");
+    machine.machine.start_windows();
     assert_eq!(fly(&mut machine, &asked, &mut silent).expect("flies"), Exit::Done);
     assert_eq!(machine.machine.state, before);
     let text = std::fs::read_to_string(result).expect("the file");
     for words in [
         "\"outcome\": \"Passed\"",
         "loaded and unloaded",
-        "BindInOwnMode",
+        "\"Bind\"",
         "10000 Mb/s",
         "NdkPerfCmd.exe: completes",
         "--peer is missing",
         "\"attached\"",
     ] {
         assert!(text.contains(words), "no {words} in {text}");
+    }
+}
+
+/// What cannot be installed is said before anything changes, and before Windows is restarted for it.
+#[test]
+fn what_cannot_fly_is_refused_at_once() {
+    for (more, words) in [
+        (&["--package", "no-such-folder"][..], "the package lacks"),
+        (&["--nic", "Ethernett"], "there is no network adapter 'Ethernett'"),
+        (&["--mode", "share"], "in Share mode the adapter needs an address"),
+        (&["--address", "192.0.2.7/24"], "itself has 192.0.2.7"),
+    ] {
+        let (asked, _) = flight("refused.json", more);
+        let mut machine = flyable(None);
+        let error = fly(&mut machine, &asked, &mut silent).expect_err(words);
+        assert!(format!("{error:#}").contains(words), "{words}: {error:#}");
+        assert_eq!(machine.changes, [""; 0], "{words}");
+    }
+}
+
+/// Beside the NIC, with its MAC address; and in its place, with the address that somebody gave it.
+#[test]
+fn other_modes_fly_too() {
+    for (mode, address, words) in [
+        ("share", &ADDRESS[..], "NdkPerfCmd.exe: completes"),
+        ("inherit", &[][..], "NdkPerfCmd.exe: at the NIC's"),
+    ] {
+        let mut machine = flyable(None);
+        machine.machine.answers.push((
+            "NdkPerfCmd.exe -C -ServerAddr 192.0.2.7:9000 -ClientAddr 192.0.2.7 -ClientIf 99 \
+             -TestType rping",
+            said("at the NIC's"),
+        ));
+        let before = machine.machine.state.clone();
+        let (exit, text) =
+            flown("modes.json", &mut machine, &[&["--mode", mode], address].concat());
+        assert_eq!(exit, Exit::Done, "{mode}: {text}");
+        assert!(text.contains(words), "{mode}: {text}");
+        assert_eq!(machine.machine.state, before, "{mode}");
     }
 }
 
@@ -181,7 +225,7 @@ fn a_stage_that_fails_ends_the_flight() {
     assert_eq!(fly(&mut machine, &asked, &mut silent).expect("flies"), Exit::Failed);
     assert_eq!(machine.machine.state, before);
     let text = std::fs::read_to_string(result).expect("the file");
-    assert!(text.contains("problem code 39") && !text.contains("BindInOwnMode"), "{text}");
+    assert!(text.contains("problem code 39") && !text.contains("\"Bind\""), "{text}");
 }
 
 /// Wherever the machine stops, the next call tells the stage, and leaves nothing behind.

@@ -260,8 +260,8 @@ fn silence_has_its_cause() {
         ("Amazon EC2 m5.large", traffic(0, 5), "a cloud"),
         ("Dell Inc. PowerEdge R750", traffic(0, 5), "802.1X"),
         ("Dell Inc. PowerEdge R750", traffic(0, 0), "VLAN of its network"),
-        ("VMware, Inc. VMware20,1", traffic(1, 5), "a DHCP server in the adapter's network"),
-        ("VMware, Inc. VMware20,1", Traffic::default(), "a DHCP server in the adapter's network"),
+        ("VMware, Inc. VMware20,1", traffic(1, 5), "a DHCP server in its network"),
+        ("VMware, Inc. VMware20,1", Traffic::default(), "a DHCP server in its network"),
     ] {
         let mut machine = installed();
         machine.state.host.model = model.into();

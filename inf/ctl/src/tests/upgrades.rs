@@ -11,7 +11,7 @@ use crate::journal::Journals;
 use crate::machine::{Inf, Machine, Mode};
 use crate::plan::Request;
 use crate::run::{confirm, install, rollback, uninstall};
-use crate::simulated::{Simulated, State, static_settings};
+use crate::simulated::{Simulated, State, adapter_settings, static_settings};
 use crate::upgrade::{Upgraded, upgrade};
 use crate::verify::{Verify, verify};
 
@@ -34,7 +34,7 @@ fn before() -> State {
 /// Two adapters, confirmed, with settings of their own.
 fn installed() -> State {
     let mut machine = Simulated::new(before());
-    let first = Request { settings: static_settings(), ..request(Mode::Own) };
+    let first = Request { settings: adapter_settings(), ..request(Mode::Own) };
     let second = Request { nic: "Other".into(), name: "Second".into(), ..request(Mode::Own) };
     for request in [&first, &second] {
         install(&mut machine, request, &mut silent).expect("installs");
@@ -84,6 +84,26 @@ fn the_old_package_comes_back() {
     exchange(&mut machine, &NEWER).expect("upgrades");
     rollback(&mut machine, &mut silent).expect("rolls back");
     assert_as_before(&machine, &old);
+}
+
+/// A rebuild by the signer of before: going back leaves it trusted, as the installation has it.
+#[test]
+fn trust_of_before_stays() {
+    let (old, signature) = (installed(), std::fs::read(PACKAGE.join(Inf::Adapter.catalog())));
+    let rebuild = build("rebuild", "DriverVer = 11/29/2026,0.1.0.9");
+    for inf in Inf::ALL {
+        std::fs::write(rebuild.join(inf.catalog()), signature.as_ref().expect("a catalog"))
+            .expect("a file");
+    }
+    let mut machine = Simulated::new(old.clone());
+    exchange(&mut machine, &rebuild).expect("upgrades");
+    rollback(&mut machine, &mut silent).expect("rolls back");
+    assert_as_before(&machine, &old);
+    exchange(&mut machine, &rebuild).expect("upgrades");
+    confirm(&mut machine, None).expect("confirms");
+    assert_eq!(machine.state.trust, old.trust);
+    uninstall(&mut machine, None, &mut silent).expect("uninstalls");
+    assert_as_before(&machine, &before());
 }
 
 /// Half an upgrade is none to confirm: the old INF must not go below a device that has its driver.

@@ -44,7 +44,7 @@ pub(super) fn of_machine<M: Machine>() -> [Check<M>; 5] {
             name: "trust",
             run: trust,
             crosses_wire: false,
-            mends: "ndkrocev2ctl install gives it",
+            mends: "ndkrocev2ctl uninstall, then install; or trust the catalog's signer in Root and TrustedPublisher",
         },
         Check {
             name: "driver store",
@@ -80,25 +80,25 @@ pub(super) fn of_adapter<M: Machine>() -> [Check<M>; 7] {
             name: "link",
             run: link,
             crosses_wire: false,
-            mends: "is the NIC up? then disable and enable ndkrocev2_lower on it",
+            mends: "is the NIC up? then Disable-NetAdapterBinding and Enable-NetAdapterBinding -ComponentID ndkrocev2_lower with the NIC's name",
         },
         Check {
             name: "address",
             run: address,
             crosses_wire: true,
-            mends: "install --address, or a DHCP server in the adapter's network",
+            mends: "New-NetIPAddress -InterfaceAlias with the adapter's name, or a DHCP server in its network",
         },
         Check {
             name: "RDMA",
             run: rdma,
             crosses_wire: false,
-            mends: "Enable-NetAdapterRdma, and Set-NetOffloadGlobalSetting -NetworkDirect Enabled",
+            mends: "Enable-NetAdapterRdma with the adapter's name, and Set-NetOffloadGlobalSetting -NetworkDirect Enabled",
         },
         Check {
             name: "SMB client",
             run: smb_client,
             crosses_wire: false,
-            mends: "an edition with SMB Direct; Enable-WindowsOptionalFeature -FeatureName SmbDirect",
+            mends: "an edition with SMB Direct; Enable-WindowsOptionalFeature -Online -FeatureName SmbDirect",
         },
         Check {
             name: "peer",

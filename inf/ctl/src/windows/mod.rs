@@ -13,7 +13,7 @@ mod restart;
 mod store;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use std::{env, fs, thread};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -190,6 +190,10 @@ impl Machine for Windows {
 
     fn awaits_restart(&mut self) -> Result<Option<String>> {
         restart::asked_by()
+    }
+
+    fn started(&mut self) -> Result<SystemTime> {
+        restart::last()
     }
 
     fn pause_s(&mut self, seconds: u64) {

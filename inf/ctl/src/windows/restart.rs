@@ -1,7 +1,10 @@
 //! The restart that Windows was asked for, until it has had it.
 
-use anyhow::Result;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
 use windows_registry::LOCAL_MACHINE;
+use windows_sys::Win32::System::SystemInformation::GetTickCount64;
 
 use crate::machine::SERVICE;
 
@@ -25,4 +28,11 @@ pub(super) fn asked_by() -> Result<Option<String>> {
     let service = LOCAL_MACHINE.open(format!(r"SYSTEM\CurrentControlSet\Services\{SERVICE}"));
     let is_marked = service.and_then(|key| key.get_u32("DeleteFlag")).is_ok_and(|flag| flag != 0);
     Ok(is_marked.then(|| format!("the service {SERVICE} is marked for deletion")))
+}
+
+/// When Windows had it last.
+pub(super) fn last() -> Result<SystemTime> {
+    // SAFETY: it has no conditions.
+    let since = Duration::from_millis(unsafe { GetTickCount64() });
+    SystemTime::now().checked_sub(since).context("the clock is not set")
 }
