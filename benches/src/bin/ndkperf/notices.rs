@@ -11,6 +11,17 @@ use crate::report::{OWN_ADDRESS, REFUSED};
 /// The time between two lines of one kind.
 const PAUSE: Duration = Duration::from_secs(10);
 
+/// What a server counts of connects that it does not serve.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tallies<'a> {
+    /// There was no place.
+    pub(crate) refused: &'a Tally,
+    /// The peer did not show that it is there.
+    pub(crate) unproven: &'a Tally,
+    /// The system had no thread for them.
+    pub(crate) threadless: &'a Tally,
+}
+
 /// The notices of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
@@ -19,6 +30,7 @@ pub(crate) struct Notices {
     conflicts: Notice,
     refused: Notice,
     unproven: Notice,
+    threadless: Notice,
 }
 
 impl Notices {
@@ -26,10 +38,10 @@ impl Notices {
     pub(crate) fn due(
         &mut self,
         counters: &AdapterCounters,
-        refused: &Tally,
-        unproven: &Tally,
+        tallies: &Tallies<'_>,
         now: Instant,
     ) -> Vec<String> {
+        let Tallies { refused, unproven, threadless } = tallies;
         let mut lines = Vec::new();
         let (drops, conflicts) = (counters.edge, counters.address_conflicts);
         if drops.refused > 0 && !self.refused_frames {
@@ -49,12 +61,17 @@ impl Notices {
             let Tally { count, last } = unproven;
             lines.push(format!("{count} connects came to nothing, the last of {last}"));
         }
+        if self.threadless.is_due(threadless.count, now) {
+            let Tally { count, last } = threadless;
+            lines.push(format!("{count} connects without a thread, the last of {last}"));
+        }
         lines
     }
 
     /// At the end: what was not told yet is due at once.
     pub(crate) fn end_pauses(&mut self) {
-        for notice in [&mut self.conflicts, &mut self.refused, &mut self.unproven] {
+        let Self { conflicts, refused, unproven, threadless, .. } = self;
+        for notice in [conflicts, refused, unproven, threadless] {
             notice.not_before = None;
         }
     }
@@ -92,12 +109,24 @@ mod tests {
         let [_client, server] = edge::loopback(&args, 17).unwrap();
         let mut counters = server.host.provider().counters();
         let (mut notices, start) = (Notices::default(), Instant::now());
-        let (mut refused, mut unproven) = (Tally::default(), Tally::default());
-        assert_eq!(notices.due(&counters, &refused, &unproven, start), Vec::<String>::new());
+        let (mut refused, mut unproven, threadless) =
+            (Tally::default(), Tally::default(), Tally::default());
+        assert_eq!(
+            notices.due(
+                &counters,
+                &Tallies { refused: &refused, unproven: &unproven, threadless: &threadless },
+                start
+            ),
+            Vec::<String>::new()
+        );
         refused.add("10.0.0.7:1".into());
         unproven.add("10.0.0.8:2: why".into());
         counters.address_conflicts = 3;
-        let told = notices.due(&counters, &refused, &unproven, start);
+        let told = notices.due(
+            &counters,
+            &Tallies { refused: &refused, unproven: &unproven, threadless: &threadless },
+            start,
+        );
         assert_eq!(told.len(), 3, "{told:?}");
         assert!(told[0].starts_with("3 frames of another host that has our address"), "{told:?}");
         assert!(told[1].starts_with("1 connects refused, the last of 10.0.0.7:1"), "{told:?}");
@@ -105,13 +134,29 @@ mod tests {
         counters.address_conflicts = 5;
         refused.add("10.0.0.9:3".into());
         let soon = start + PAUSE / 2;
-        assert!(notices.due(&counters, &refused, &unproven, soon).is_empty());
-        let later = notices.due(&counters, &refused, &unproven, start + PAUSE);
+        assert!(
+            notices
+                .due(
+                    &counters,
+                    &Tallies { refused: &refused, unproven: &unproven, threadless: &threadless },
+                    soon
+                )
+                .is_empty()
+        );
+        let later = notices.due(
+            &counters,
+            &Tallies { refused: &refused, unproven: &unproven, threadless: &threadless },
+            start + PAUSE,
+        );
         assert!(later.len() == 2 && later[0].starts_with("5 frames"), "{later:?}");
         assert!(later[1].starts_with("2 connects refused, the last of 10.0.0.9:3"), "{later:?}");
         unproven.add("10.0.0.8:2: why".into());
         notices.end_pauses();
-        let rest = notices.due(&counters, &refused, &unproven, start);
+        let rest = notices.due(
+            &counters,
+            &Tallies { refused: &refused, unproven: &unproven, threadless: &threadless },
+            start,
+        );
         assert!(rest.len() == 1 && rest[0].starts_with("2 connects came to nothing"), "{rest:?}");
     }
 }

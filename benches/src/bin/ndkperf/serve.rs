@@ -1,6 +1,7 @@
 //! `ndkperf serve`: several clients at once. Each connection, or group of them, has a thread, buffers and a result of its own.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -13,7 +14,7 @@ use crate::cli::{EdgeArgs, Serve};
 use crate::completions::Waits;
 use crate::edge;
 use crate::failure::Failure;
-use crate::notices::Notices;
+use crate::notices::{Notices, Tallies};
 use crate::perf::{
     self, Accepted, Groups, Incoming, Memory, Parameters, QUEUE_PAIRS_MAX, Tally, UNPROVEN_MAX,
 };
@@ -35,14 +36,16 @@ fn serve_all(
     let (memory, runs) = (Memory::default(), Runs { left, ..Runs::default() });
     let (ended, endings) = mpsc::channel();
     let (groups, notices) = (Groups::default(), Notices::default());
-    let mut server = Server { host, runs, groups, notices, threads: 0 };
+    let mut server =
+        Server { host, runs, groups, notices, threads: 0, threadless: Tally::default() };
     let served = thread::scope(|scope| {
         let served = server.hand_out(listeners, &endings, &|incoming| {
             let (ended, memory) = (ended.clone(), &memory);
-            scope.spawn(move || {
+            let serving = move || {
                 // The receiver outlives all threads.
                 let _ = ended.send(serve_one(host.adapter(), incoming, waits, memory));
-            });
+            };
+            thread::Builder::new().spawn_scoped(scope, serving).map(drop)
         });
         // Nobody waits for peers that may never have been there.
         server.groups.displace_all();
@@ -71,6 +74,8 @@ struct Server<'a> {
     notices: Notices,
     /// Those that have not ended.
     threads: usize,
+    /// Connections for which the system had none.
+    threadless: Tally,
 }
 
 impl Server<'_> {
@@ -79,14 +84,14 @@ impl Server<'_> {
         &mut self,
         listeners: &[Arc<Listener>],
         endings: &Receiver<Ending>,
-        spawn: &dyn Fn(Incoming),
+        spawn: &dyn Fn(Incoming) -> io::Result<()>,
     ) -> Result<(), Failure> {
         while self.runs.left != Some(0) {
             self.check_stop()?;
             let connector = next(listeners, self.threads);
             let came = connector.is_some();
             if let Some(incoming) = connector.and_then(|connector| self.take(connector)) {
-                spawn(incoming);
+                self.begin(incoming, spawn);
             }
             let patience = if came || self.threads == 0 { Duration::ZERO } else { GLANCE };
             if let Ok(ending) = endings.recv_timeout(patience) {
@@ -116,16 +121,24 @@ impl Server<'_> {
     /// What a new thread is to serve, if the connection is for one.
     fn take(&mut self, connector: Connector) -> Option<Incoming> {
         let room = self.groups.room();
-        let incoming = self.groups.take(connector, room);
-        self.threads += usize::from(incoming.is_some());
-        incoming
+        self.groups.take(connector, room)
+    }
+
+    /// Has a thread serve it. Where the system has none, as under a limit, this connection ends, and no other.
+    fn begin(&mut self, incoming: Incoming, spawn: &dyn Fn(Incoming) -> io::Result<()>) {
+        let peer = incoming.peer.map_or_else(|_| "somebody".into(), |peer| peer.to_string());
+        match spawn(incoming) {
+            Ok(()) => self.threads += 1,
+            Err(error) => self.threadless.add(format!("{peer}: {error}")),
+        }
     }
 
     /// Tells what is due.
     fn tell(&mut self) {
-        let Self { host, runs, groups, notices, .. } = self;
+        let Self { host, runs, groups, notices, threadless, .. } = self;
         let (counters, now) = (host.provider().counters(), Instant::now());
-        for line in notices.due(&counters, groups.refused(), &runs.unproven, now) {
+        let tallies = Tallies { refused: groups.refused(), unproven: &runs.unproven, threadless };
+        for line in notices.due(&counters, &tallies, now) {
             eprintln!("ndkperf: {line}");
         }
     }
@@ -254,6 +267,7 @@ mod tests {
     use rocev2::ids::{CommId, Qpn};
     use rocev2::wire::mad::{CmMessage, IpCm, MadHeader, Req, emit_mad, gid, parse_mad};
     use rocev2::wire::{Packet, Template, UnitWriter};
+    use std::cell::Cell;
     use std::convert::Infallible;
     use std::net::Ipv4Addr;
 
@@ -364,6 +378,48 @@ mod tests {
                 assert_eq!(outcome.messages, 50);
             }
             serving.join().unwrap().unwrap();
+        });
+    }
+
+    /// Goal: a system without another thread costs a connection, which is refused, and neither the server nor the next client.
+    #[test]
+    fn a_connection_without_a_thread_is_told() {
+        let command = Cli::parse_from(["ndkperf", "--operations", "send", "-n", "50"]);
+        let Command::Loopback(args) = command.into_command() else { panic!() };
+        let [client, server] = edge::loopback(&args, 19).unwrap();
+        let plan = args.run.plans(0).unwrap()[0];
+        let listeners = [server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap()];
+        let remote = listeners[0].local_address().unwrap();
+        let (ended, endings) = mpsc::channel();
+        let (memory, refused) = (Memory::default(), Cell::new(0));
+        let runs = Runs { left: Some(1), ..Runs::default() };
+        let (groups, notices) = (Groups::default(), Notices::default());
+        let threadless = Tally::default();
+        let host = &server.host;
+        thread::scope(|scope| {
+            let connecting = scope.spawn(|| {
+                [0, 1].map(|_| {
+                    let local = SocketAddr::new(client.ip, 0);
+                    matches!(
+                        perf::run(&client.host, local, remote, plan, &mut |_| ()).end,
+                        End::Complete
+                    )
+                })
+            });
+            let mut server = Server { host, runs, groups, notices, threads: 0, threadless };
+            let served = server.hand_out(&listeners, &endings, &|incoming| {
+                if refused.replace(1) == 0 {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                let (ended, memory) = (ended.clone(), &memory);
+                scope.spawn(move || {
+                    ended.send(serve_one(host.adapter(), incoming, plan.waits, memory)).unwrap();
+                });
+                Ok(())
+            });
+            served.unwrap();
+            assert_eq!((server.threads, server.threadless.count), (0, 1));
+            assert_eq!(connecting.join().unwrap(), [false, true]);
         });
     }
 

@@ -15,7 +15,7 @@ use super::tap::{checksum, ip_header};
 use super::{Path, Peer, Report, examine};
 use crate::cli::{Cli, Command};
 use peers::{Running, hesitating, kernel, nagging, rejecting, rping, serving, twins};
-use wire::{Wire, is_roce, is_tagged};
+use wire::{Wire, is_data, is_roce, is_tagged};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -164,6 +164,19 @@ fn a_peer_that_goes_down_in_the_middle_is_named() {
 fn a_filtered_port_is_named() {
     let report = through(&path(), |edge| Box::new(Wire::new(edge).out(|frame| !is_roce(frame))));
     assert_found(&report, "filtered-port");
+}
+
+/// Connection management passes, and the server, whose side gives up first, disconnects.
+#[test]
+fn a_path_that_carries_no_data_is_named() {
+    type Lose = fn(Wire<MemoryEdge>) -> Wire<MemoryEdge>;
+    let both: Lose = |wire| wire.out(|frame| !is_data(frame)).back(|frame| !is_data(frame));
+    let out: Lose = |wire| wire.out(|frame| !is_data(frame));
+    let back: Lose = |wire| wire.back(|frame| !is_data(frame));
+    for lose in [both, out, back] {
+        let report = through(&path(), |edge| Box::new(lose(Wire::new(edge))));
+        assert_found(&report, "operation-failed");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use netadapter_glue::{Edge, EdgeError, Received, Slot, Transmit, fill_one, forward_edge};
+use rocev2::ids::Qpn;
 use rocev2::wire::dissect;
 
 /// Says whether a frame passes.
@@ -84,6 +85,11 @@ impl<E: Edge> Edge for Wire<E> {
 /// Whether a frame is one of RoCE.
 pub(super) fn is_roce(frame: &[u8]) -> bool {
     dissect(frame).encap.is_some()
+}
+
+/// Whether a frame is one of RoCE, and not of connection management.
+pub(super) fn is_data(frame: &[u8]) -> bool {
+    dissect(frame).bth.is_some_and(|bth| bth.dest_qpn != Qpn::GSI)
 }
 
 /// Whether a frame has the tag of this VLAN.
