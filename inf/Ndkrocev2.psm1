@@ -10,11 +10,11 @@ function Invoke-Tool([string[]] $Arguments, [int[]] $Accepts = @(0, 3010)) {
     # PowerShell 5.1 takes a line on stderr for an error, which would end this before the exit code is known, and the
     # program's UTF-8 for the console's code page.
     $ErrorActionPreference = 'Continue'
+    # Without a console, as in a remote session, there is no encoding to set.
     $Encoding = [Console]::OutputEncoding
-    try {
-        [Console]::OutputEncoding = New-Object System.Text.UTF8Encoding $false
-        $Lines = @(& $Tool @Arguments 2>&1 | ForEach-Object { "$_" })
-    } finally { [Console]::OutputEncoding = $Encoding }
+    try { [Console]::OutputEncoding = New-Object System.Text.UTF8Encoding $false } catch { $Encoding = $null }
+    try { $Lines = @(& $Tool @Arguments 2>&1 | ForEach-Object { "$_" }) }
+    finally { if ($Encoding) { [Console]::OutputEncoding = $Encoding } }
     if ($LASTEXITCODE -notin $Accepts) { throw "ndkrocev2ctl ends with $LASTEXITCODE: $($Lines | Select-Object -Last 1)" }
     if ($LASTEXITCODE -eq 3010) { Write-Warning 'Windows is to be restarted before all of it is so.' }
     $Lines

@@ -1,7 +1,6 @@
 //! A machine on which one change fails, or during which the program dies.
 
 use std::path::Path;
-use std::time::SystemTime;
 
 use anyhow::{Result, bail};
 

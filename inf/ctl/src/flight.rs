@@ -10,10 +10,11 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::builder::NonEmptyStringValueParser;
 
 use crate::exit::{Exit, RestartFirst};
 use crate::journal::Journals;
-use crate::machine::{IMAGE, Inf, Machine, Mode, SERVICE, Vnic};
+use crate::machine::{Certificate, IMAGE, Inf, Machine, Mode, SERVICE, Vnic};
 use crate::plan::{Request, plan};
 use crate::run::{enter, forwards, uninstall};
 use crate::status::status;
@@ -43,7 +44,7 @@ pub(crate) struct FirstFlight {
     #[arg(long)]
     package: Option<PathBuf>,
     /// The adapter's name among the network connections
-    #[arg(long, default_value = "RoCEv2")]
+    #[arg(long, default_value = "RoCEv2", value_parser = NonEmptyStringValueParser::new())]
     name: String,
     /// The adapter's address, such as 192.0.2.7/24, for the stages with traffic; Inherit has the NIC's
     #[arg(long, value_parser = crate::address)]
@@ -97,8 +98,8 @@ fn go_on(
         return Ok((Exit::RestartNeeded, record));
     }
     match record.stages.last_mut() {
-        Some(Flown { stage: Stage::Verifier, begun, ended }) => {
-            if machine.started()? < humantime::parse_rfc3339(begun)? {
+        Some(Flown { stage: Stage::Verifier, ended, .. }) => {
+            if machine.is_marked()? {
                 bail!(RestartFirst { asked_by: "Driver Verifier".into() });
             }
             *ended = Ended::Passed("Windows has started since".into());
@@ -124,16 +125,17 @@ fn go_on(
 /// At its end a flight takes away what it has installed, and nothing else. What cannot be installed is refused before anything is
 /// changed, and before anybody restarts for it.
 fn may_begin(machine: &mut impl Machine, asked: &FirstFlight) -> Result<()> {
-    let name = &asked.name;
+    let (name, journals) = (&asked.name, Journals::read(machine)?);
     ensure!(
-        Journals::read(machine)?.position(name).is_none(),
+        journals.position(name).is_none(),
         "'{name}' is installed: give another --name, or run `ndkrocev2ctl uninstall` first"
     );
     if let Some(asked_by) = machine.awaits_restart()? {
         bail!(RestartFirst { asked_by });
     }
-    let journals = Journals::read(machine)?;
-    plan(machine, &journals, &request(asked)?).map(drop)
+    let request = request(asked)?;
+    plan(machine, &journals, &request)?;
+    may_load(machine, &request).map(drop)
 }
 
 /// Driver Verifier looks at drivers that are loaded after the next start.
@@ -145,6 +147,7 @@ fn watch(
     let said = machine.ask("verifier.exe", &["/flags", VERIFIER_FLAGS, "/driver", IMAGE])?;
     // 2: it takes effect after a restart.
     ensure!([0, 2].contains(&said.code), "verifier: exit code {}: {}", said.code, said.text);
+    machine.mark()?;
     record.begin(machine, Stage::Verifier)?;
     say("Driver Verifier will watch the driver: restart Windows, and give the same command again."
         .into());
@@ -238,7 +241,10 @@ fn ping(
 ) -> Result<Verdict> {
     let vnic = vnic(machine, device)?;
     let Some(own) = own_address(machine, asked, &vnic)? else {
-        return Ok(Verdict::Skipped("--address is missing"));
+        return Ok(Verdict::Skipped(match asked.mode {
+            Mode::Inherit => "nobody had given the NIC an IPv4 address",
+            Mode::Own | Mode::Share => "--address is missing",
+        }));
     };
     let ip = peer.unwrap_or(own);
     let index = vnic.index;
@@ -260,9 +266,7 @@ fn own_address(
 
 /// Before it is trusted, the image's hash is looked for in the catalogs; whether Windows would load it shows later.
 fn signed(machine: &mut impl Machine, request: &Request) -> Result<Verdict> {
-    let signer = machine.signer(&request.package.join(Inf::Adapter.catalog()))?;
-    let loads = signer.is_microsofts() || machine.host()?.test_signing;
-    ensure!(loads, "test signing is off, and the package is not signed by Microsoft");
+    let signer = may_load(machine, request)?;
     let verify = Verify { package: Some(request.package.clone()), ..Verify::default() };
     match signature(machine, &verify) {
         // Trust is a step of the next stage, but for a signer whom Windows knows.
@@ -271,6 +275,14 @@ fn signed(machine: &mut impl Machine, request: &Request) -> Result<Verdict> {
         }
         passed => passed,
     }
+}
+
+/// The signer of a package that Windows may load.
+fn may_load(machine: &mut impl Machine, request: &Request) -> Result<Certificate> {
+    let signer = machine.signer(&request.package.join(Inf::Adapter.catalog()))?;
+    let loads = signer.is_microsofts() || machine.host()?.test_signing;
+    ensure!(loads, "test signing is off, and the package is not signed by Microsoft");
+    Ok(signer)
 }
 
 /// Windows may take so long to unload a driver.
@@ -345,8 +357,7 @@ fn land(
     machine.set_flight(None)?;
     say(format!("Please send {}.", asked.result.display()));
     if outcome == Outcome::WithoutRdma {
-        say("No pass: no stage moved a byte by RDMA. Give --address, and see why it skipped."
-            .into());
+        say("No pass: no stage moved a byte by RDMA. See why each was skipped.".into());
     }
     Ok((if outcome == Outcome::Passed { Exit::Done } else { Exit::Failed }, record))
 }

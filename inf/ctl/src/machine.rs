@@ -6,7 +6,6 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::SystemTime;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -230,8 +229,8 @@ impl fmt::Display for IpSettings {
         said.extend(self.suffix.iter().map(|suffix| format!("suffix {suffix}")));
         said.extend(self.metric_v4.iter().map(|metric| format!("IPv4 metric {metric}")));
         said.extend(self.metric_v6.iter().map(|metric| format!("IPv6 metric {metric}")));
-        if self.addresses.is_empty() {
-            said.insert(0, "addresses by DHCP".into());
+        if !self.addresses.iter().any(|address| address.ip.is_ipv4()) {
+            said.push("IPv4 by DHCP".into());
         }
         f.write_str(&said.join(", "))
     }
@@ -304,12 +303,14 @@ pub(crate) trait Machine {
     fn verify_signature(&mut self, file: &Path, catalog: &Path) -> Result<()>;
     /// By whom Windows was asked for a restart that it has not had yet; `None` where nothing waits for one.
     fn awaits_restart(&mut self) -> Result<Option<String>>;
-    /// When Windows started.
-    fn started(&mut self) -> Result<SystemTime>;
+    /// Whether [`Self::mark`] was called since Windows started.
+    fn is_marked(&mut self) -> Result<bool>;
     fn pause_s(&mut self, seconds: u64);
 
     fn set_journal(&mut self, text: Option<&str>) -> Result<()>;
     fn set_flight(&mut self, text: Option<&str>) -> Result<()>;
+    /// Makes a mark that Windows forgets when it starts.
+    fn mark(&mut self) -> Result<()>;
     /// Has the system run `rollback` after this time, and at the next start.
     fn schedule_rollback(&mut self, within_s: u64) -> Result<()>;
     fn cancel_rollback(&mut self) -> Result<()>;

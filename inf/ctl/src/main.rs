@@ -378,9 +378,9 @@ fn dry_run(machine: &mut impl Machine, request: &Request) -> Result<Exit> {
     let journals = journal::Journals::read(machine)?;
     let plan = plan::plan(machine, &journals, request)?;
     plan.warnings.iter().for_each(|warning| say(format!("Note: {warning}.")));
-    let named = format!("'{}'", request.nic);
+    let named = format!("'{}'", plan.nic.name);
     for step in &plan.steps {
-        say(format!("would {}", step.to_string().replace(&plan.nic, &named)));
+        say(format!("would {}", step.to_string().replace(&plan.nic.guid, &named)));
     }
     Ok(Exit::Done)
 }

@@ -26,12 +26,13 @@ macro_rules! operations {
                 windows fn problem(device: &str) -> Result<u32>;
                 windows fn verify_signature(file: &Path, catalog: &Path) -> Result<()>;
                 windows fn awaits_restart() -> Result<Option<String>>;
-                windows fn started() -> Result<SystemTime>;
+                windows fn is_marked() -> Result<bool>;
                 wine fn pause_s(seconds: u64) -> ();
             }
             changes {
                 windows fn set_journal(text: Option<&str>);
                 windows fn set_flight(text: Option<&str>);
+                windows fn mark();
                 windows fn schedule_rollback(within_s: u64);
                 wine fn cancel_rollback();
                 windows fn keep_tool();

@@ -36,8 +36,7 @@ pub(crate) struct Request {
 pub(crate) struct Plan {
     /// The instance ID of the device that will be created.
     pub(crate) device: String,
-    /// The interface's GUID.
-    pub(crate) nic: String,
+    pub(crate) nic: Nic,
     pub(crate) steps: Vec<Step>,
     pub(crate) warnings: Vec<String>,
 }
@@ -90,7 +89,7 @@ pub(crate) fn plan(
         Mode::Inherit => steps.extend(take_place(machine, &nic, request)?),
     }
     steps.extend(request.confirm_within_s.map(|within_s| Step::StartClock { within_s }));
-    Ok(Plan { device: free_device(machine)?, nic: nic.guid, steps, warnings })
+    Ok(Plan { device: free_device(machine)?, nic, steps, warnings })
 }
 
 /// The mode in which the link is seen: nothing of the NIC is disturbed before.

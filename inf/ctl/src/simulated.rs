@@ -4,7 +4,6 @@ mod machine;
 mod programs;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -194,8 +193,8 @@ pub(crate) struct Simulated {
     pub(crate) moved_bytes: u64,
     /// How often an adapter was started.
     pub(crate) starts: usize,
-    /// When its Windows did.
-    started: SystemTime,
+    /// Until Windows starts.
+    marked: bool,
 }
 
 impl Simulated {
@@ -214,7 +213,7 @@ impl Simulated {
             mistakes: Vec::new(),
             moved_bytes: 0,
             starts: 0,
-            started: SystemTime::UNIX_EPOCH,
+            marked: false,
         }
     }
 
@@ -222,8 +221,7 @@ impl Simulated {
     #[cfg(test)]
     pub(crate) fn start_windows(&mut self) {
         self.state.awaits_restart = None;
-        // The clock of a record counts seconds.
-        self.started = SystemTime::now() + std::time::Duration::from_secs(1);
+        self.marked = false;
         self.asks_restart.clear();
         for device in self.state.devices.values_mut() {
             device.running = device.keywords.clone();

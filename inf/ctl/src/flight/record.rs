@@ -74,7 +74,7 @@ pub(super) enum Ended {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Flown {
     pub(super) stage: Stage,
-    pub(super) begun: String,
+    begun: String,
     pub(super) ended: Ended,
 }
 

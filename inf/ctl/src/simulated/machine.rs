@@ -1,7 +1,6 @@
 //! The simulated machine's operations.
 
 use std::path::Path;
-use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -126,8 +125,8 @@ impl Machine for Simulated {
         Ok(self.state.awaits_restart.clone())
     }
 
-    fn started(&mut self) -> Result<SystemTime> {
-        Ok(self.started)
+    fn is_marked(&mut self) -> Result<bool> {
+        Ok(self.marked)
     }
 
     fn pause_s(&mut self, _: u64) {}
@@ -139,6 +138,11 @@ impl Machine for Simulated {
 
     fn set_flight(&mut self, text: Option<&str>) -> Result<()> {
         self.state.flight = text.map(Into::into);
+        Ok(())
+    }
+
+    fn mark(&mut self) -> Result<()> {
+        self.marked = true;
         Ok(())
     }
 

@@ -67,7 +67,7 @@ fn what_is_taken_is_refused() {
         (Request { name: "Other".into(), ..second(&first) }, "an adapter has the name 'Other'"),
         (
             Request { settings: adapter_settings(), ..first.clone() },
-            "was installed with addresses by DHCP, and install changes no address",
+            "was installed with IPv4 by DHCP, and install changes no address",
         ),
     ] {
         let mut machine = broken(&state, None);

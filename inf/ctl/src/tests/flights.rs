@@ -92,6 +92,7 @@ fn what_cannot_fly_is_refused_at_once() {
         (&["--nic", "Ethernett"], "there is no network adapter 'Ethernett'"),
         (&["--mode", "share"], "in Share mode the adapter needs an address"),
         (&["--address", "192.0.2.7/24"], "itself has 192.0.2.7"),
+        (&["--name", "Ethernet"], "an adapter has the name"),
     ] {
         let (asked, _) = flight("refused.json", more);
         let mut machine = flyable(None);
@@ -191,9 +192,10 @@ fn a_signed_package_flies_without_test_mode() {
     assert_eq!(exit, Exit::Done, "{text}");
     let mut machine = flyable(None);
     machine.machine.state.host.test_signing = false;
-    let (exit, text) = flown("unsigned.json", &mut machine, &ADDRESS);
-    assert_eq!(exit, Exit::Failed, "{text}");
-    assert!(text.contains("not signed by Microsoft"), "{text}");
+    let (asked, _) = flight("unsigned.json", &ADDRESS);
+    let error = fly(&mut machine, &asked, &mut silent).expect_err("is refused");
+    assert!(format!("{error:#}").contains("not signed by Microsoft"), "{error:#}");
+    assert_eq!(machine.changes, [""; 0]);
 }
 
 /// A machine that stopped rolls back when it starts: the stage that the driver left behind is in the file all the same.

@@ -13,7 +13,7 @@ mod restart;
 mod store;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use std::{env, fs, thread};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -192,8 +192,8 @@ impl Machine for Windows {
         restart::asked_by()
     }
 
-    fn started(&mut self) -> Result<SystemTime> {
-        restart::last()
+    fn is_marked(&mut self) -> Result<bool> {
+        Ok(restart::is_marked())
     }
 
     fn pause_s(&mut self, seconds: u64) {
@@ -206,6 +206,10 @@ impl Machine for Windows {
 
     fn set_flight(&mut self, text: Option<&str>) -> Result<()> {
         self.set("flight.json", text)
+    }
+
+    fn mark(&mut self) -> Result<()> {
+        restart::mark()
     }
 
     fn schedule_rollback(&mut self, within_s: u64) -> Result<()> {
