@@ -43,6 +43,10 @@ pub struct AfPacket {
     refusal: Refusal,
     drops: Drops,
     claim: Option<Claim>,
+    /// When the interface went down, for a while: it may be about to be deleted.
+    down: Option<Instant>,
+    /// It was deleted.
+    gone: bool,
 }
 
 impl AfPacket {
@@ -100,6 +104,8 @@ impl AfPacket {
             refusal: Refusal::new(),
             drops: Drops::default(),
             claim: None,
+            down: None,
+            gone: false,
         })
     }
 
@@ -131,6 +137,13 @@ impl AfPacket {
             }
         }
         Ok(())
+    }
+
+    /// Nobody tells that one that is down is deleted, which follows at once where it is why it went down. A new one of the same
+    /// name is another.
+    fn look_for_interface(&mut self) {
+        self.gone = netdevice::index_to_name(&self.socket, self.index as u32) == Err(Errno::NODEV);
+        self.down = self.down.filter(|since| since.elapsed() < DOWN_LOOKED);
     }
 
     /// Drops the oldest unit, which was refused.
@@ -170,6 +183,12 @@ impl Edge for AfPacket {
         budget: usize,
         sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
+        if self.down.is_some() {
+            self.look_for_interface();
+        }
+        if self.gone {
+            return Err(EdgeError::Closed);
+        }
         Ok(self.ring.receive(self.socket.as_fd(), budget, sink))
     }
 
@@ -195,18 +214,19 @@ impl Edge for AfPacket {
         Some(self.socket.as_fd())
     }
 
-    /// The kernel reports once that the interface goes down.
+    /// The kernel reports once that the interface goes down. One that is deleted goes down before.
     fn take_error(&mut self) {
         let _ = sockopt::socket_error(&self.socket);
+        self.down = Some(Instant::now());
     }
 
     fn wants_writable(&self) -> bool {
         // It is writable for a frame that it refuses, too.
-        self.queue.len() > 0 && self.retry_after().is_none()
+        self.queue.len() > 0 && self.refusal.retry_after().is_none()
     }
 
     fn retry_after(&self) -> Option<Duration> {
-        self.refusal.retry_after()
+        self.refusal.retry_after().or(self.down.map(|_| DOWN_LOOK))
     }
 }
 
@@ -231,6 +251,9 @@ fn grow_buffers(fd: BorrowedFd<'_>) {
     }
 }
 
+/// The time between two looks whether an interface that went down is still there, and that for which it is looked for.
+const DOWN_LOOK: Duration = Duration::from_millis(100);
+const DOWN_LOOKED: Duration = Duration::from_secs(1);
 /// Ethernet header with one VLAN tag.
 const ETHERNET_MAX_LEN: usize = 18;
 /// Units that wait for the interface.

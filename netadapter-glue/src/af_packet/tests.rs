@@ -135,6 +135,26 @@ fn a_link_down_is_no_error() {
     assert_eq!((edge.backlog(), edge.drops().transmit), (0, 1));
 }
 
+/// A look while the interface is down finds it; one that was deleted is gone for good, whatever has its name.
+#[test]
+fn a_deleted_interface_closes_the_edge() {
+    let Some(veth) = veth("g") else { return };
+    let [name, peer] = &veth.0;
+    let mut edge = AfPacket::open(name).unwrap();
+    run("ip", &format!("link set {name} down")).unwrap();
+    edge.take_error();
+    assert_eq!(edge.receive_each(8, |_| ()), Ok(0));
+    assert_eq!(edge.retry_after(), Some(DOWN_LOOK));
+    run("ip", &format!("link del {name}")).unwrap();
+    assert_eq!(edge.receive_each(8, |_| ()), Err(EdgeError::Closed));
+    run("ip", &format!("link add {name} type veth peer name {peer}")).unwrap();
+    thread::sleep(DOWN_LOOKED);
+    for _ in 0..2 {
+        assert_eq!(edge.receive_each(8, |_| ()), Err(EdgeError::Closed));
+    }
+    assert_eq!(edge.retry_after(), None);
+}
+
 #[test]
 fn a_unit_crosses_a_veth_pair_as_one() {
     let Some(veth) = veth("u") else { return };

@@ -11,9 +11,11 @@ use crate::report::{OWN_ADDRESS, REFUSED};
 /// The time between two lines of one kind.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What a server counts of connects that it does not serve.
+/// What stands between a server and its clients.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tallies<'a> {
+pub(crate) struct Trouble<'a> {
+    /// The edge has failed.
+    pub(crate) edge_failed: bool,
     /// There was no place.
     pub(crate) refused: &'a Tally,
     /// The peer did not show that it is there.
@@ -27,6 +29,7 @@ pub(crate) struct Tallies<'a> {
 pub(crate) struct Notices {
     /// Frames that the kernel refuses are told of once: the clients cannot know.
     refused_frames: bool,
+    edge_failed: bool,
     conflicts: Notice,
     refused: Notice,
     unproven: Notice,
@@ -38,11 +41,15 @@ impl Notices {
     pub(crate) fn due(
         &mut self,
         counters: &AdapterCounters,
-        tallies: &Tallies<'_>,
+        trouble: &Trouble<'_>,
         now: Instant,
     ) -> Vec<String> {
-        let Tallies { refused, unproven, threadless } = tallies;
+        let Trouble { edge_failed, refused, unproven, threadless } = trouble;
         let mut lines = Vec::new();
+        if *edge_failed && !self.edge_failed {
+            lines.push(EDGE_FAILED.into());
+        }
+        self.edge_failed = *edge_failed;
         let (drops, conflicts) = (counters.edge, counters.address_conflicts);
         if drops.refused > 0 && !self.refused_frames {
             self.refused_frames = true;
@@ -77,6 +84,9 @@ impl Notices {
     }
 }
 
+const EDGE_FAILED: &str =
+    "the edge has failed: where its interface was deleted, serve anew when there is another";
+
 /// A kind, with what was told of it.
 #[derive(Debug, Default)]
 struct Notice {
@@ -102,61 +112,52 @@ mod tests {
     use crate::edge;
     use clap::Parser;
 
+    #[derive(Default)]
+    struct Seen {
+        edge_failed: bool,
+        tallies: [Tally; 3],
+    }
+
+    impl Seen {
+        fn trouble(&self) -> Trouble<'_> {
+            let [refused, unproven, threadless] = &self.tallies;
+            Trouble { edge_failed: self.edge_failed, refused, unproven, threadless }
+        }
+    }
+
     /// Goal: each kind is told at once, then with its total after the pause, and what is left at the end.
     #[test]
     fn each_kind_is_told_once_in_a_while() {
         let Command::Loopback(args) = Cli::parse_from(["ndkperf"]).into_command() else { panic!() };
         let [_client, server] = edge::loopback(&args, 17).unwrap();
         let mut counters = server.host.provider().counters();
-        let (mut notices, start) = (Notices::default(), Instant::now());
-        let (mut refused, mut unproven, threadless) =
-            (Tally::default(), Tally::default(), Tally::default());
-        assert_eq!(
-            notices.due(
-                &counters,
-                &Tallies { refused: &refused, unproven: &unproven, threadless: &threadless },
-                start
-            ),
-            Vec::<String>::new()
-        );
-        refused.add("10.0.0.7:1".into());
-        unproven.add("10.0.0.8:2: why".into());
+        let (mut notices, start, mut seen) = (Notices::default(), Instant::now(), Seen::default());
+        assert_eq!(notices.due(&counters, &seen.trouble(), start), Vec::<String>::new());
+        for (tally, last) in seen.tallies.iter_mut().zip(["10.0.0.7:1", "10.0.0.8:2: why", "x"]) {
+            tally.add(last.into());
+        }
+        seen.edge_failed = true;
         counters.address_conflicts = 3;
-        let told = notices.due(
-            &counters,
-            &Tallies { refused: &refused, unproven: &unproven, threadless: &threadless },
-            start,
-        );
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told[0].starts_with("3 frames of another host that has our address"), "{told:?}");
-        assert!(told[1].starts_with("1 connects refused, the last of 10.0.0.7:1"), "{told:?}");
-        assert!(told[2].ends_with("the last of 10.0.0.8:2: why"), "{told:?}");
+        let told = notices.due(&counters, &seen.trouble(), start);
+        assert_eq!(told.len(), 5, "{told:?}");
+        assert!(told[0].starts_with("the edge has failed"), "{told:?}");
+        assert!(told[1].starts_with("3 frames of another host that has our address"), "{told:?}");
+        assert!(told[2].starts_with("1 connects refused, the last of 10.0.0.7:1"), "{told:?}");
+        assert!(told[3].ends_with("the last of 10.0.0.8:2: why"), "{told:?}");
+        assert_eq!(told[4], "1 connects without a thread, the last of x");
         counters.address_conflicts = 5;
-        refused.add("10.0.0.9:3".into());
+        seen.tallies[0].add("10.0.0.9:3".into());
         let soon = start + PAUSE / 2;
-        assert!(
-            notices
-                .due(
-                    &counters,
-                    &Tallies { refused: &refused, unproven: &unproven, threadless: &threadless },
-                    soon
-                )
-                .is_empty()
-        );
-        let later = notices.due(
-            &counters,
-            &Tallies { refused: &refused, unproven: &unproven, threadless: &threadless },
-            start + PAUSE,
-        );
+        assert!(notices.due(&counters, &seen.trouble(), soon).is_empty());
+        let later = notices.due(&counters, &seen.trouble(), start + PAUSE);
         assert!(later.len() == 2 && later[0].starts_with("5 frames"), "{later:?}");
         assert!(later[1].starts_with("2 connects refused, the last of 10.0.0.9:3"), "{later:?}");
-        unproven.add("10.0.0.8:2: why".into());
+        seen.tallies[1].add("10.0.0.8:2: why".into());
+        seen.edge_failed = false;
+        assert!(notices.due(&counters, &seen.trouble(), soon).is_empty());
         notices.end_pauses();
-        let rest = notices.due(
-            &counters,
-            &Tallies { refused: &refused, unproven: &unproven, threadless: &threadless },
-            start,
-        );
-        assert!(rest.len() == 1 && rest[0].starts_with("2 connects came to nothing"), "{rest:?}");
+        seen.edge_failed = true;
+        let rest = notices.due(&counters, &seen.trouble(), start);
+        assert!(rest.len() == 2 && rest[1].starts_with("2 connects came to nothing"), "{rest:?}");
     }
 }

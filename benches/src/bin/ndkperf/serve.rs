@@ -14,7 +14,7 @@ use crate::cli::{EdgeArgs, Serve};
 use crate::completions::Waits;
 use crate::edge;
 use crate::failure::Failure;
-use crate::notices::{Notices, Tallies};
+use crate::notices::{Notices, Trouble};
 use crate::perf::{
     self, Accepted, Groups, Incoming, Memory, Parameters, QUEUE_PAIRS_MAX, Tally, UNPROVEN_MAX,
 };
@@ -137,8 +137,13 @@ impl Server<'_> {
     fn tell(&mut self) {
         let Self { host, runs, groups, notices, threadless, .. } = self;
         let (counters, now) = (host.provider().counters(), Instant::now());
-        let tallies = Tallies { refused: groups.refused(), unproven: &runs.unproven, threadless };
-        for line in notices.due(&counters, &tallies, now) {
+        let trouble = Trouble {
+            edge_failed: host.provider().edge_failed(),
+            refused: groups.refused(),
+            unproven: &runs.unproven,
+            threadless,
+        };
+        for line in notices.due(&counters, &trouble, now) {
             eprintln!("ndkperf: {line}");
         }
     }
@@ -391,24 +396,19 @@ mod tests {
         let listeners = [server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap()];
         let remote = listeners[0].local_address().unwrap();
         let (ended, endings) = mpsc::channel();
-        let (memory, refused) = (Memory::default(), Cell::new(0));
+        let (memory, refused) = (Memory::default(), Cell::new(false));
         let runs = Runs { left: Some(1), ..Runs::default() };
         let (groups, notices) = (Groups::default(), Notices::default());
         let threadless = Tally::default();
         let host = &server.host;
         thread::scope(|scope| {
             let connecting = scope.spawn(|| {
-                [0, 1].map(|_| {
-                    let local = SocketAddr::new(client.ip, 0);
-                    matches!(
-                        perf::run(&client.host, local, remote, plan, &mut |_| ()).end,
-                        End::Complete
-                    )
-                })
+                let local = SocketAddr::new(client.ip, 0);
+                [0, 1].map(|_| perf::run(&client.host, local, remote, plan, &mut |_| ()).end)
             });
             let mut server = Server { host, runs, groups, notices, threads: 0, threadless };
             let served = server.hand_out(&listeners, &endings, &|incoming| {
-                if refused.replace(1) == 0 {
+                if !refused.replace(true) {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
                 let (ended, memory) = (ended.clone(), &memory);
@@ -419,7 +419,11 @@ mod tests {
             });
             served.unwrap();
             assert_eq!((server.threads, server.threadless.count), (0, 1));
-            assert_eq!(connecting.join().unwrap(), [false, true]);
+            assert_eq!(server.groups.room(), QUEUE_PAIRS_MAX, "the place is free");
+            let [first, second] = connecting.join().unwrap();
+            let End::Failed(failure) = first else { panic!("{first:?}") };
+            assert!(failure.to_string().contains("STATUS_CONNECTION_REFUSED"), "{failure}");
+            assert!(matches!(second, End::Complete), "{second:?}");
         });
     }
 

@@ -218,6 +218,11 @@ impl Provider {
         self.shard.counters()
     }
 
+    /// Whether the edge has failed, as one whose interface was deleted: nothing comes and nothing goes. It is asked again now and then.
+    pub fn edge_failed(&self) -> bool {
+        self.runner.edge_failed()
+    }
+
     /// Established connections of all adapter instances. It asks the poll thread for the list, and waits:
     /// never call it from a callback. The counters of each can then be read without asking.
     pub fn connections(&self) -> Vec<Connection> {

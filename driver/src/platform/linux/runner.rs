@@ -11,7 +11,7 @@
 use super::Linux;
 use super::batch;
 use super::waiters::Waiters;
-use super::wakeup::{Interest, Wakeup, Woken};
+use super::wakeup::{Interest, Wakeup, Woken, patience};
 use crate::shard::Shard;
 use crate::sync::{Asked, Held, Lease, Token, Watch};
 use crate::turn::{PollCore, ProviderConfig, Turn};
@@ -54,9 +54,6 @@ const LEASE: Duration = Duration::from_micros(500);
 /// for, as one of two adapters has.
 const MISSED: u32 = 256;
 
-/// How often a failed edge is asked again.
-const EDGE_RETRY: Duration = Duration::from_millis(100);
-
 /// The core and who runs it.
 pub(super) struct Runner {
     pub(super) core: Token<Run>,
@@ -85,6 +82,8 @@ pub(super) struct Runner {
     inline: bool,
     /// There is one processor.
     alone: bool,
+    /// The edge had failed when a thread that ran the core slept last.
+    edge_failed: AtomicBool,
     /// How long to look. Where there is one processor, a look keeps others from making the work that it is for.
     look: Duration,
 }
@@ -192,6 +191,7 @@ impl Runner {
             polled: AtomicBool::new(false),
             inline: !asks,
             alone,
+            edge_failed: AtomicBool::new(false),
             look: if alone || asks { Duration::ZERO } else { LOOK },
         }))
     }
@@ -472,6 +472,7 @@ impl Runner {
         let edge = run.core.edge();
         let flags =
             if edge.wants_writable() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        self.edge_failed.store(turn.edge_failed, Ordering::Relaxed);
         let fd = edge.fd().filter(|_| !turn.edge_failed);
         let due = turn.next.map(|next| next.saturating_since(now));
         let due = due.into_iter().chain(edge.retry_after()).min();
@@ -484,15 +485,10 @@ impl Runner {
     pub(super) fn now(&self) -> Instant {
         self.shard.platform.now()
     }
-}
 
-/// How long to sleep. A failed edge's descriptor would wake us at once and for ever, so it is not
-/// waited on, and the edge is asked now and then instead.
-fn patience(due: Option<Duration>, edge_failed: bool) -> Option<Duration> {
-    if !edge_failed {
-        return due;
+    pub(super) fn edge_failed(&self) -> bool {
+        self.edge_failed.load(Ordering::Relaxed)
     }
-    Some(due.map_or(EDGE_RETRY, |due| due.min(EDGE_RETRY)))
 }
 
 #[cfg(test)]

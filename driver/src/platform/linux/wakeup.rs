@@ -7,11 +7,23 @@ use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::io;
 use std::task::Wake;
 
+/// How often a failed edge is asked again.
+pub(super) const EDGE_RETRY: Duration = Duration::from_millis(100);
+
 /// The events that end a sleep, beside a wake.
 pub(super) struct Interest {
     /// The edge's descriptor, and whether it is waited for until it can be written, too.
     pub(super) edge: Option<(RawFd, PollFlags)>,
     pub(super) timeout: Option<Duration>,
+}
+
+/// How long to sleep. A failed edge's descriptor would wake us at once and for ever, so it is not
+/// waited on, and the edge is asked now and then instead.
+pub(super) fn patience(due: Option<Duration>, edge_failed: bool) -> Option<Duration> {
+    if !edge_failed {
+        return due;
+    }
+    Some(due.map_or(EDGE_RETRY, |due| due.min(EDGE_RETRY)))
 }
 
 /// The end of a sleep.

@@ -1,6 +1,7 @@
 //! The core's thread and the consumers that take turns for it.
 #![allow(unsafe_code, reason = "a consumer calls through the tables")]
 
+use super::super::wakeup::EDGE_RETRY;
 use super::*;
 use crate::abi::*;
 use crate::adapter::shared::{AdapterObject, VERSION};
@@ -78,6 +79,7 @@ fn a_failed_edge_is_asked_now_and_then() {
     assert!(turn.edge_failed && !turn.busy);
     let Rest::Sleep(interest) = runner.take_turns(&mut run) else { panic!("there is no work") };
     assert!(interest.edge.is_none() && interest.timeout == Some(EDGE_RETRY));
+    assert!(runner.edge_failed());
     assert_eq!(patience(Some(Duration::from_secs(1)), true), Some(EDGE_RETRY));
     assert_eq!(patience(None, false), None);
     run.give_back();
