@@ -91,6 +91,8 @@ mod in_wine {
         /// Goal: peers that do not answer hold up no connect to another, and no halt, nor do hundreds, nor those of strangers' paths.
         dead_peers_hold_up_nobody: "dead-peers";
         many_dead_peers_hold_up_nobody: "many-dead-peers";
+        /// Goal: the flight consumer passes each step over two adapters.
+        the_flight_consumer_passes: "flight ndkflight.sys passed Client=0 Server=1 Connections=8";
         /// Goal: traffic, and NDK that goes off, where a seed says at each call of a stand-in which thread goes on.
         two_adapters_exchange_data_preempted: "traffic seed=1";
         several_poll_cores_exchange_data_preempted: "cores 30 3000 seed=1";

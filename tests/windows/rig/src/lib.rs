@@ -122,7 +122,16 @@ pub trait Host: Send + Sync {
 
     /// Calls the image's unload routine and lets go of it.
     fn unload(&self);
+
+    /// Loads another driver beside it, by its service or by its file, whichever the host knows it by, and calls its entry point.
+    ///
+    /// # Errors
+    /// What the entry point returned.
+    fn load_beside(&self, service: &'static str, file: &str) -> Result<Beside, i32>;
 }
+
+/// Unloads a driver that was loaded beside the image.
+pub type Beside = Box<dyn FnOnce()>;
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,10 @@
 //! The image under test, loaded into this Linux process with the stand-ins.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use crate::image::Image;
-use crate::{Host, coverage};
+use crate::{Beside, Host, coverage};
 
 /// An image file, and the image while it is loaded.
 pub struct Loader {
@@ -37,5 +37,17 @@ impl Host for Loader {
         image.stop();
         coverage::collect();
         image.unmap();
+    }
+
+    fn load_beside(&self, service: &'static str, file: &str) -> Result<Beside, i32> {
+        let mut image = Image::map(Path::new(file), crate::resolve);
+        if let Err(status) = image.start(service) {
+            image.unmap();
+            return Err(status);
+        }
+        Ok(Box::new(move || {
+            image.stop();
+            image.unmap();
+        }))
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::Host;
 use crate::ntos::UnicodeString;
 use crate::ntos::irql::{self, PASSIVE};
+use crate::{Beside, Host};
 
 type Load = unsafe extern "win64" fn(*const UnicodeString) -> i32;
 
@@ -13,32 +13,44 @@ struct Wine {
     unload: Load,
 }
 
-const SERVICE: &str = r"\Registry\Machine\System\CurrentControlSet\Services\ndkrocev2";
+const SERVICE: &str = "ndkrocev2";
+const SERVICES: &str = r"\Registry\Machine\System\CurrentControlSet\Services";
 const REPORT: &str = r"C:\rig-report.txt";
 const PROFILE: &str = r"C:\rig-coverage.profraw";
 const SCENARIO: &str = r"C:\rig-scenario.txt";
 
 impl Host for Wine {
     fn load(&self) -> Result<(), i32> {
-        let name = UnicodeString::leak(SERVICE);
-        let load = || unsafe { (self.load)(&raw const name) };
-        match irql::run_at(PASSIVE, "DriverEntry", load) {
-            0 => {
-                hold_image();
-                Ok(())
-            }
-            status => Err(status),
-        }
+        load(self.load, SERVICE)?;
+        hold_image();
+        Ok(())
     }
 
     fn unload(&self) {
-        let name = UnicodeString::leak(SERVICE);
-        let unload = || unsafe { (self.unload)(&raw const name) };
-        let status = irql::run_at(PASSIVE, "DriverUnload", unload);
-        if status != 0 {
-            breach!("Wine does not unload the image: {status:#x}");
-        }
+        unload(self.unload, SERVICE);
         let_image_go();
+    }
+
+    fn load_beside(&self, service: &'static str, _: &str) -> Result<Beside, i32> {
+        load(self.load, service)?;
+        let gate = self.unload;
+        Ok(Box::new(move || unload(gate, service)))
+    }
+}
+
+fn load(gate: Load, service: &str) -> Result<(), i32> {
+    let name = UnicodeString::leak(&format!(r"{SERVICES}\{service}"));
+    match irql::run_at(PASSIVE, "DriverEntry", || unsafe { gate(&raw const name) }) {
+        0 => Ok(()),
+        status => Err(status),
+    }
+}
+
+fn unload(gate: Load, service: &str) {
+    let name = UnicodeString::leak(&format!(r"{SERVICES}\{service}"));
+    let status = irql::run_at(PASSIVE, "DriverUnload", || unsafe { gate(&raw const name) });
+    if status != 0 {
+        breach!("Wine does not unload {service}: {status:#x}");
     }
 }
 

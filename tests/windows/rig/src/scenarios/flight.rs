@@ -1,12 +1,10 @@
 //! The flight consumer beside the image: `ndkflight.sys`, told what to do and asked for its verdicts by the registry, over two adapters
 //! of the image.
 
-use std::path::Path;
 use std::time::Duration;
 
 use super::net::Net;
 use super::*;
-use crate::image::Image;
 use crate::ndis::within;
 
 /// The flight has ended by then.
@@ -31,8 +29,7 @@ pub(super) fn flight(host: &dyn Host, arguments: &[String]) {
             None => stops |= word == "stop",
         }
     }
-    let mut image = Image::map(Path::new(file), crate::resolve);
-    image.start(SERVICE).expect("the flight begins");
+    let unload = host.load_beside(SERVICE, file).expect("the flight begins");
     let has_ended = || !matches!(get("State").as_deref(), None | Some("running"));
     if !stops && !within(LIMIT, has_ended) {
         crate::log::verdict(format_args!("the flight does not end"), false);
@@ -42,8 +39,7 @@ pub(super) fn flight(host: &dyn Host, arguments: &[String]) {
         // Its code stays where it is.
         crate::log::verdict(format_args!("the flight is stuck"), false);
     }
-    image.stop();
-    image.unmap();
+    unload();
     let state = if stops { self::state() } else { state };
     switch::lose(0);
     if state != wanted.replace('_', " ") {

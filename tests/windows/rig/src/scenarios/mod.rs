@@ -6,7 +6,6 @@ mod cores;
 mod damaged;
 mod ends;
 mod ends_of_life;
-#[cfg(unix)]
 mod flight;
 mod floods;
 mod frames;
@@ -121,7 +120,6 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("many-dead-peers", threads::many_dead_peers),
     ("rping-connect", outside::rping_connect),
     ("rping-serve", outside::rping_serve),
-    #[cfg(unix)]
     ("flight", flight::flight),
     #[cfg(unix)]
     ("outsiders", outsiders::outsiders),
