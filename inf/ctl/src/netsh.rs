@@ -26,7 +26,7 @@ pub(crate) fn netsh(index: u32, settings: &IpSettings, before: &IpSettings) -> V
     // The first address of a person's own ends DHCP, and would end other addresses.
     let mut is_static = before.addresses.iter().any(|address| address.ip.is_ipv4());
     for address in &settings.addresses {
-        let bits = format!("address={}/{}", address.ip, address.prefix);
+        let bits = format!("address={address}");
         let (name, store) = (format!("name={index}"), "store=persistent".into());
         calls.push(match address.ip {
             IpAddr::V6(_) => {
