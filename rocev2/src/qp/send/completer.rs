@@ -430,7 +430,7 @@ impl Completer {
 
     /// Acts on a report that answers a duplicate, which may be a probe: what was sent again before that has come, or was lost.
     fn probe_shows_gaps(&mut self, sq: &mut SendQueue) {
-        if self.recovery.probed_at(sq).is_some() && self.recovery.probe_answered() {
+        if self.recovery.probed_at(sq).is_some() && self.recovery.probe_answered(sq) {
             sq.gaps_are_old();
         }
     }
@@ -439,8 +439,10 @@ impl Completer {
     /// executed nothing unacknowledged when the probe arrived.
     fn probed<M>(&mut self, now: Instant, packet: &Packet<'_>, cx: &mut Context<'_, M>) -> bool {
         let ack = matches!(packet.ext, Ext::Aeth(Aeth { syndrome: Syndrome::Ack { .. }, .. }));
-        let answer = ack && !self.paused() && Probe::answers(&packet.bth, cx.sq);
-        if !answer || !self.recovery.probe_answered() {
+        // One of our make marks its answers, and repeats other ACKs.
+        let marked = self.answers || cx.peer.make != Make::Keeper;
+        let answer = ack && marked && !self.paused() && Probe::answers(&packet.bth, cx.sq);
+        if !answer || !self.recovery.probe_answered(cx.sq) {
             return false;
         }
         let sent_at = self.recovery.probed_at(cx.sq);

@@ -14,7 +14,7 @@
 //! refuses a READ that is resent next.
 
 use super::queue::SendQueue;
-use crate::env::Instant;
+use crate::env::{Duration, Instant};
 use crate::ids::{Qpn, Rkey};
 use crate::psn::Psn;
 use crate::wire::{Bth, Ext, Opcode, Reth};
@@ -106,6 +106,9 @@ impl Probe {
     }
 }
 
+/// How long the ACK of a probe may be on its way where nothing was lost: a peer that stands still sends it as late as that.
+pub(crate) const LATE: Duration = Duration::from_secs(4);
+
 /// ACKs of probes that may be on their way. A peer works in order, so they come in the order of the probes.
 #[derive(Debug)]
 pub(crate) struct Awaited {
@@ -141,7 +144,7 @@ impl Awaited {
         self.all == 1
     }
 
-    /// Notes that an ACK has come. Returns whether it may be that of a probe behind the oldest packet.
+    /// Notes that an ACK has come. Returns whether it is that of a probe behind the oldest packet, whichever were lost.
     pub(crate) const fn came(&mut self) -> bool {
         let tells = self.earlier == 0;
         self.all = self.all.saturating_sub(1);

@@ -17,11 +17,11 @@
 //! A responder works in order, so the ACK of a probe comes behind the responses to all requests that
 //! reached the peer before the probe. Where that ACK acknowledges nothing new, the oldest packet in flight
 //! is lost, or its response is: that is evidence, too. The ACKs of probes come in their order, so those of probes that
-//! left before the packet was the oldest one, or was sent again, are counted off first. A peer that is merely slow is slow with the probe as
-//! well. The acknowledgement of a packet that was resent without evidence tells nothing about the packets
+//! left before the packet was the oldest one, or was sent again, are counted off first: for long where nothing was lost of late, as
+//! only a host that stood still can be why they have not come. A peer that is merely slow is slow with the probe as well. The acknowledgement of a packet that was resent without evidence tells nothing about the packets
 //! behind it.
 
-use super::probe::Awaited;
+use super::probe::{Awaited, LATE};
 use super::queue::{Cause, SendQueue};
 use crate::env::{Duration, Instant};
 use crate::psn::Psn;
@@ -38,6 +38,8 @@ const MISSES_UNKNOWN: u8 = 2;
 const MISSES_KEEPS: u8 = 3;
 /// The wait for the rest of a READ response, before the packet behind it counts as lost.
 const RESPONSE: Duration = Duration::from_millis(16);
+/// So many packets without a loss show a path that loses none.
+const CALM_PACKETS: i32 = 4096;
 /// The smallest window towards a peer that drops, in packets.
 const LIMIT_MIN: u32 = 2;
 
@@ -114,6 +116,8 @@ pub(crate) struct Recovery {
     /// The oldest packet in flight, and when the first and the last probe behind its last copy left.
     probed: Option<(Psn, [Instant; 2])>,
     awaited: Awaited,
+    /// The oldest packet in flight at the last evidence of a loss.
+    lost_at: Option<Psn>,
     /// Packets acknowledged since the last loss, and since the limit grew.
     since_loss: u32,
     since_growth: u32,
@@ -138,6 +142,7 @@ impl Recovery {
             probe: false,
             probed: None,
             awaited: Awaited::new(),
+            lost_at: None,
         }
     }
 
@@ -159,9 +164,11 @@ impl Recovery {
         self.probe
     }
 
-    /// Notes that a probe has left, whose ACK comes by `until` or was lost. Returns whether it was one of the requester.
+    /// Notes that a probe has left, whose ACK comes by `until` or was lost, where packets are lost. Returns whether it was one of
+    /// the requester.
     pub(crate) fn probe_sent(&mut self, now: Instant, until: Instant, sq: &SendQueue) -> bool {
         let una = sq.una();
+        let until = if self.is_lossy(sq) { until } else { until.max(now + LATE) };
         self.awaited.sent(now, until, self.probed_at(sq).is_none(), sq);
         // While the oldest packet waits to be resent, a probe tells nothing about it.
         if sq.next().since(una) > 0 && sq.resend().is_none_or(|range| range.psn != una) {
@@ -176,9 +183,12 @@ impl Recovery {
         self.probed.filter(|(una, _)| *una == sq.una()).map(|(_, [first, _])| first)
     }
 
-    /// Notes that an ACK has come that may be a probe's. Returns whether it may tell something about the oldest packet.
-    pub(crate) const fn probe_answered(&mut self) -> bool {
-        self.awaited.came()
+    /// Notes that an ACK has come that may be a probe's. Returns whether it tells something about the oldest packet. One that is
+    /// an earlier probe's, unless that was lost, does not, but the peer is there: another probe is sent at once.
+    pub(crate) fn probe_answered(&mut self, sq: &SendQueue) -> bool {
+        let tells = self.awaited.came();
+        self.probe |= !tells && self.probed_at(sq).is_some();
+        tells
     }
 
     /// When the probe left whose ACK comes next, if no other's may.
@@ -210,9 +220,17 @@ impl Recovery {
         true
     }
 
+    /// Whether something was lost of late.
+    fn is_lossy(&self, sq: &SendQueue) -> bool {
+        self.lost_at.is_some_and(|at| (0..CALM_PACKETS).contains(&sq.acked().since(at)))
+    }
+
     /// Begins a resend: an earlier probe tells nothing about the new copy.
     fn again(&mut self, cause: Cause, sq: &mut SendQueue) {
         self.probed = None;
+        if matches!(cause, Cause::Nak | Cause::ImpliedNak) {
+            self.lost_at = Some(sq.acked());
+        }
         sq.resend_for(cause);
     }
 

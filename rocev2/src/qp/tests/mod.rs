@@ -7,6 +7,7 @@ mod memory;
 mod probe;
 mod requester;
 mod responder;
+mod stalls;
 mod traffic;
 
 use super::send::requester::Window;
