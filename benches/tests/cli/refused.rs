@@ -1,5 +1,7 @@
 //! A server of which the kernel refuses frames: the client that asks for them takes nothing from another one.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 /// Seconds of the client that must not suffer; the other one comes after the first two.
@@ -96,4 +98,124 @@ fn messages_of_each_second(kind: &str, told: bool) -> Option<Vec<u64>> {
     let intervals = operations(&report)[0]["intervals"].as_array().unwrap();
     let messages = intervals.iter().map(|interval| interval["messages"].as_u64().unwrap());
     Some(messages.take(SECONDS).collect())
+}
+
+// ---- what the system refuses -------------------------------------------------------------------
+
+/// What a kernel refuses a program for, call by call. A call that a server makes while it serves stands here or below.
+const REFUSALS: &[(&str, &[&str])] = &[
+    ("brk", &["ENOMEM"]),
+    ("clone3", &["EAGAIN"]),
+    ("ioctl", &["ENOMEM"]),
+    ("madvise", &["ENOMEM"]),
+    ("mmap", &["ENOMEM"]),
+    ("mprotect", &["ENOMEM"]),
+    ("munmap", &["ENOMEM"]),
+    ("openat", &["EMFILE", "ENOMEM"]),
+    ("ppoll", &["ENOMEM", "EINTR"]),
+    ("read", &["EIO", "EINTR"]),
+    ("recvmmsg", &["ENOMEM", "EINTR"]),
+    ("recvmsg", &["ENOMEM", "EINTR"]),
+    ("sched_getaffinity", &["EPERM"]),
+    ("sendmmsg", &["ENOBUFS", "EPERM", "EINTR"]),
+    ("sigaltstack", &["ENOMEM"]),
+    ("statx", &["ENOMEM"]),
+    ("write", &["ENOSPC", "EINTR"]),
+];
+
+/// Calls that no kernel refuses.
+const GRANTED: &[&str] = &[
+    "close",
+    "exit",
+    "futex",
+    "getpid",
+    "gettid",
+    "lseek",
+    "prctl",
+    "rseq",
+    "rt_sigprocmask",
+    "set_robust_list",
+];
+
+/// Goal: whatever the system refuses a server while it serves a client, it goes on, and the next clients are served.
+/// Method: the calls that it makes for a client are noted; then each in turn is refused, to each thread once, for each reason.
+#[test]
+fn whatever_the_system_refuses_a_server_others_are_served() {
+    let Some((_, trace)) = serve_traced(&[]) else { return println!("skipped: no strace here") };
+    let calls: BTreeSet<&str> = trace.lines().filter_map(call_of).collect();
+    let (mut tried, mut refused) = (0, 0);
+    for call in calls.iter().filter(|call| !GRANTED.contains(call)) {
+        let known = REFUSALS.iter().find(|(name, _)| name == call);
+        let (_, reasons) = known.unwrap_or_else(|| panic!("{call} is refused for what?"));
+        for (reason, nth) in reasons.iter().flat_map(|reason| [(reason, 1), (reason, 3)]) {
+            let inject = format!("inject={call}:error={reason}:when={nth}");
+            let flags = ["-e", &format!("trace={call}"), "-e", &inject];
+            let (served, trace) = serve_traced(&flags).expect("it was there");
+            tried += 1;
+            refused += usize::from(trace.contains("(INJECTED)"));
+            assert!(served, "{call}, call {nth} of a thread: {reason}\n{trace}");
+        }
+    }
+    println!("{refused} of {tried} tries met a refusal");
+    assert!(refused * 2 > tried, "{refused} of {tried}: {calls:?}");
+}
+
+/// The call that a line of strace tells of, but for what it goes on with.
+fn call_of(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once(' ')?;
+    let (call, _) = rest.trim_start().split_once('(')?;
+    let name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    (!call.is_empty() && call.bytes().all(name)).then_some(call)
+}
+
+/// Whether two clients are served behind one beside which `strace` looks at all threads of their server, and what that wrote. `None`
+/// where there is no strace, or where it may not look.
+fn serve_traced(flags: &[&str]) -> Option<(bool, String)> {
+    let network = Network::new();
+    let mut server = network.start("server", "serve --edge udp:127.2.8.1");
+    let [trace, said] = ["trace", "strace"].map(|name| network.path(name));
+    let id = server.child.id().to_string();
+    let mut strace = std::process::Command::new("strace");
+    strace.args(["-f", "-p", &id, "-o"]).arg(&trace).args(flags);
+    let mut strace = strace.stderr(File::create(&said).unwrap()).spawn().ok()?;
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let threads = std::fs::read_dir(format!("/proc/{id}/task")).unwrap().count();
+    let deadline = Instant::now() + LIMIT;
+    while read(&said).matches("attached").count() == 0 {
+        if strace.try_wait().unwrap().is_some() || Instant::now() > deadline {
+            return None;
+        }
+        thread::sleep(SLICE);
+    }
+    assert!(threads > 1, "the adapter has one of its own");
+    let client = || {
+        let client = "connect 127.2.8.1 --edge udp:127.2.8.2 --timeout 5";
+        run(&format!("{client} --operations send --size 4k --iterations 100")).status.success()
+    };
+    // This one may suffer.
+    let first = client();
+    // It lets go of what it looked at.
+    let ended = std::process::Command::new("kill").arg(strace.id().to_string()).status();
+    assert!(ended.unwrap().success());
+    strace.wait().unwrap();
+    let served = client() && client() && server.child.try_wait().unwrap().is_none();
+    let told = format!("{}\nthe first was served: {first}\n{}", read(&trace), server.log());
+    Some((served, told))
+}
+
+/// Goal: a server whose words cannot be written serves.
+#[test]
+fn a_server_on_a_full_disk_serves() {
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let mut server = command("serve --edge udp:127.2.9.1 --runs 2");
+    let mut server = server.stdout(full()).stderr(full()).spawn().unwrap();
+    let deadline = Instant::now() + LIMIT;
+    let mut served = 0;
+    while served < 2 && server.try_wait().unwrap().is_none() && Instant::now() < deadline {
+        let client = "connect 127.2.9.1 --edge udp:127.2.9.2 --operations send --iterations 10";
+        served += usize::from(run(client).status.success());
+        thread::sleep(SLICE);
+    }
+    let ended = server.wait();
+    assert!(served == 2 && ended.as_ref().unwrap().success(), "{served} served, {ended:?}");
 }

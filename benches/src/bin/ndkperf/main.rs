@@ -1,5 +1,13 @@
 //! `ndkperf`: measures and checks RDMA through an NDK provider.
 
+/// Tells the user a line. Where it cannot be written, as to a disk that is full, nothing else ends for that.
+macro_rules! say {
+    ($($line:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($line)*);
+    }};
+}
+
 mod cli;
 mod completions;
 mod connection;
@@ -51,7 +59,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     if let Err(error) = stop::listen() {
-        eprintln!("ndkperf: signals cannot be heard: {error}");
+        say!("ndkperf: signals cannot be heard: {error}");
         return ExitCode::FAILURE;
     }
     let result = match cli.into_command() {
@@ -71,7 +79,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("ndkperf: {failure}");
+            say!("ndkperf: {failure}");
             match failure {
                 _ if failure.is_interruption() => ExitCode::from(stop::EXIT_CODE),
                 Failure::Arguments(_) | Failure::Document(_) => ExitCode::from(BAD_ARGUMENTS),
@@ -85,16 +93,16 @@ fn main() -> ExitCode {
 /// Help and version as they are; a wrong argument in one line, and what mends it in another.
 fn refuse(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        print!("{error}");
+        let _ = error.print();
         return ExitCode::SUCCESS;
     }
     let text = error.to_string();
     let mut lines = text.lines().map(str::trim);
     let problem: Vec<&str> =
         lines.by_ref().take_while(|line| !line.is_empty() && !line.starts_with("Usage")).collect();
-    eprintln!("ndkperf: {}", problem.join(" ").trim_start_matches("error: "));
-    lines.filter(|line| line.starts_with("tip: ")).for_each(|tip| eprintln!("  {tip}"));
-    eprintln!("  `ndkperf --help` lists all arguments");
+    say!("ndkperf: {}", problem.join(" ").trim_start_matches("error: "));
+    lines.filter(|line| line.starts_with("tip: ")).for_each(|tip| say!("  {tip}"));
+    say!("  `ndkperf --help` lists all arguments");
     ExitCode::from(BAD_ARGUMENTS)
 }
 
@@ -118,13 +126,13 @@ fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
         let result = rping::serve(host.adapter(), connector, args.ping.options());
         match result {
             Ok(Served { pings, disconnected: true }) => {
-                eprintln!("{peer}: {pings} pings, then it disconnected");
+                say!("{peer}: {pings} pings, then it disconnected");
             }
             Ok(Served { pings, disconnected: false }) => {
-                eprintln!("{peer}: {pings} pings, then nothing more: its end was not seen");
+                say!("{peer}: {pings} pings, then nothing more: its end was not seen");
             }
             Err(failure) if args.persistent && !failure.is_interruption() => {
-                eprintln!("ndkperf: {peer}: {failure}")
+                say!("ndkperf: {peer}: {failure}")
             }
             Err(failure) => return Err(failure.during(peer.to_string())),
         }
@@ -142,7 +150,7 @@ fn rping_connect(args: &RpingConnect) -> Result<(), Failure> {
         rping::connect(host.adapter(), local, remote, args.ping.options())
             .map_err(|failure| doctor::referred(failure, &args.edge, remote, Peer::Rping))?;
     let remark = if confirmed { "" } else { ", which it did not confirm" };
-    eprintln!("{remote}: {pings} pings, disconnected{remark}");
+    say!("{remote}: {pings} pings, disconnected{remark}");
     Ok(())
 }
 

@@ -178,7 +178,7 @@ fn conclude(
 pub(crate) fn first_failure(outcomes: Vec<Outcome>) -> Option<Failure> {
     let mut failures: Vec<Failure> = outcomes.into_iter().filter_map(failure).collect();
     let last = failures.pop();
-    failures.iter().for_each(|failure| eprintln!("ndkperf: {failure}"));
+    failures.iter().for_each(|failure| say!("ndkperf: {failure}"));
     last
 }
 

@@ -6,6 +6,7 @@
 //! its content means nothing.
 
 use std::collections::VecDeque;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -249,7 +250,7 @@ impl Peer {
         data: &[u8],
     ) -> Result<(), Failure> {
         if self.options.verbose {
-            println!("{what}: {}", printable(data));
+            let _ = writeln!(io::stdout(), "{what}: {}", printable(data));
         }
         let wrong = expected.iter().zip(data).position(|(a, b)| a != b);
         match wrong {

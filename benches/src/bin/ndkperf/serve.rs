@@ -144,7 +144,7 @@ impl Server<'_> {
             threadless,
         };
         for line in notices.due(&counters, &trouble, now) {
-            eprintln!("ndkperf: {line}");
+            say!("ndkperf: {line}");
         }
     }
 }
@@ -195,7 +195,7 @@ impl Runs {
             }
             // One client's trouble is not the next one's.
             Err(failure) if self.left.is_none() => {
-                eprintln!("ndkperf: {peer}: {failure}");
+                say!("ndkperf: {peer}: {failure}");
                 return Ok(());
             }
             Err(failure) => return Err(failure.during(peer.to_string())),
@@ -212,8 +212,8 @@ impl Runs {
         self.left = self.left.map(|left| left - 1);
         let shared = if shared { ", receives shared" } else { "" };
         match queue_pairs {
-            0 | 1 => eprintln!("{peer}: {all} messages{shared}"),
-            _ => eprintln!("{}: {all} messages over {queue_pairs} queue pairs{shared}", peer.ip()),
+            0 | 1 => say!("{peer}: {all} messages{shared}"),
+            _ => say!("{}: {all} messages over {queue_pairs} queue pairs{shared}", peer.ip()),
         }
         Ok(())
     }
@@ -235,7 +235,7 @@ pub(crate) fn listen_at(
 ) -> Result<Arc<Listener>, Failure> {
     let listener =
         adapter.listen(local).map_err(|error| Failure::from(error).during(local.to_string()))?;
-    eprintln!("listening on {local}");
+    say!("listening on {local}");
     Ok(listener)
 }
 
