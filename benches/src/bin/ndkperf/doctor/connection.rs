@@ -52,8 +52,8 @@ pub(super) fn examine(
         report.find(refused(reason), refusal(&remote, reason, &text));
         return Ok(Contact::Closed);
     }
-    // A server whose side has given up first says so.
-    let ends_unheard = failure.is_disconnection() && facts.timeouts > 0 && facts.packets == 0;
+    // A server whose side has given up first says so, and has not heard what was sent again.
+    let ends_unheard = failure.is_disconnection() && facts.timeouts > 0;
     match (facts.is_accepted, facts.is_put_off, first.is_silent() || ends_unheard) {
         (true, _, true) => Ok(Contact::Silent { was_connected: true }),
         (true, _, false) => {

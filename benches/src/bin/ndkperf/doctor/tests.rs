@@ -1,6 +1,7 @@
 //! Goal: each staged fault is named, alone, and a healthy path gets no finding.
 //! Method: the doctor and its peer in one process, joined in memory; between them a wire with one fault.
 
+mod nothing_passes;
 mod peers;
 mod wire;
 
