@@ -121,6 +121,12 @@ list! {
     UnknownPathsBackOff "qp/send/retry.rs":
         "if known { u64::MAX }" => "if true { u64::MAX }",
         "a path of which nothing is known is probed ten times a second";
+    ProbeOfAPauseIsLost "qp/send/recovery/probes.rs":
+        "if self.is_lossy(sq) { until } else { until.max(now + LATE) }" => "until",
+        "where nothing was lost the ACK of a probe is only late, and tells nothing about what was sent since";
+    LostProbeSilencesTheNext "qp/send/recovery/probes.rs":
+        "self.probe |= !tells && self.probed_at(sq).is_some();" => "",
+        "an ACK that may be an earlier probe's is followed by another probe at once";
     UnsolicitedAckIsMeasured "qp/recv/responder.rs":
         "self.answer_again(peer.make);" => "self.reply.get_or_insert(Syndrome::ACK);",
         "an unsolicited ACK is no round trip of what it acknowledges";
@@ -173,10 +179,10 @@ list! {
     AnyAckIsAProbesAnswer "qp/send/completer.rs":
         "sent_at.is_none_or(|at| !self.answers && self.timer.is_too_soon(now.nanos_since(at)))" => "sent_at.is_none()",
         "an ACK that comes sooner than half a round trip does not answer the probe";
-    ProbesAnswerIsNoEvidence "qp/send/recovery.rs":
+    ProbesAnswerIsNoEvidence "qp/send/recovery/probes.rs":
         "if sq.una() != at || sq.next().since(at) <= 0 {" => "if true || sq.una() != at || sq.next().since(at) <= 0 {",
         "what the answer to a probe leaves out is lost";
-    ProbedReadIsAskedAgainAtOnce "qp/send/recovery.rs":
+    ProbedReadIsAskedAgainAtOnce "qp/send/recovery/probes.rs":
         "due: self.reorder_window.end(now), probed: true" => "due: now, probed: true",
         "a READ that a probe may have overtaken is given time";
     WrongReadLengthIsTaken "qp/send/completer.rs":
@@ -773,7 +779,7 @@ list! {
         ".filter(|sge| total <= u64::from(sge.len))" => ".filter(|sge| total <= u64::from(sge.len) + 64)",
         "a message that does not fit its receive fails";
     AnswersToProbesAreNotCounted "qp/send/completer.rs":
-        "if !answer || !self.recovery.probe_answered() {" => "if !answer {",
+        "if !answer || !self.recovery.probe_answered(cx.sq) {" => "if !answer {",
         "an ACK of an earlier probe tells nothing about what was sent since";
     EarlierProbesAreForgotten "qp/send/probe.rs":
         "self.earlier = self.all;" => "",

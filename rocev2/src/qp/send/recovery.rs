@@ -21,7 +21,7 @@
 //! only a host that stood still can be why they have not come. A peer that is merely slow is slow with the probe as well. The acknowledgement of a packet that was resent without evidence tells nothing about the packets
 //! behind it.
 
-use super::probe::{Awaited, LATE};
+use super::probe::Awaited;
 use super::queue::{Cause, SendQueue};
 use crate::env::{Duration, Instant};
 use crate::psn::Psn;
@@ -29,6 +29,7 @@ use crate::qp::reorder_window::{REORDER_PACKETS, ReorderWindow};
 use crate::wire::mad::Make;
 
 mod gaps;
+mod probes;
 
 /// Losses after which a peer that drops is tested again.
 const LOSSES_BEFORE_TEST: u8 = 32;
@@ -38,8 +39,6 @@ const MISSES_UNKNOWN: u8 = 2;
 const MISSES_KEEPS: u8 = 3;
 /// The wait for the rest of a READ response, before the packet behind it counts as lost.
 const RESPONSE: Duration = Duration::from_millis(16);
-/// So many packets without a loss show a path that loses none.
-const CALM_PACKETS: i32 = 4096;
 /// The smallest window towards a peer that drops, in packets.
 const LIMIT_MIN: u32 = 2;
 
@@ -162,67 +161,6 @@ impl Recovery {
     /// Whether the requester has a probe to send.
     pub(crate) const fn probes(&self) -> bool {
         self.probe
-    }
-
-    /// Notes that a probe has left, whose ACK comes by `until` or was lost, where packets are lost. Returns whether it was one of
-    /// the requester.
-    pub(crate) fn probe_sent(&mut self, now: Instant, until: Instant, sq: &SendQueue) -> bool {
-        let una = sq.una();
-        let until = if self.is_lossy(sq) { until } else { until.max(now + LATE) };
-        self.awaited.sent(now, until, self.probed_at(sq).is_none(), sq);
-        // While the oldest packet waits to be resent, a probe tells nothing about it.
-        if sq.next().since(una) > 0 && sq.resend().is_none_or(|range| range.psn != una) {
-            let first = self.probed_at(sq).unwrap_or(now);
-            self.probed = Some((una, [first, now]));
-        }
-        core::mem::take(&mut self.probe)
-    }
-
-    /// When the first probe behind the oldest packet in flight left, if it has no response.
-    pub(crate) fn probed_at(&self, sq: &SendQueue) -> Option<Instant> {
-        self.probed.filter(|(una, _)| *una == sq.una()).map(|(_, [first, _])| first)
-    }
-
-    /// Notes that an ACK has come that may be a probe's. Returns whether it tells something about the oldest packet. One that is
-    /// an earlier probe's, unless that was lost, does not, but the peer is there: another probe is sent at once.
-    pub(crate) fn probe_answered(&mut self, sq: &SendQueue) -> bool {
-        let tells = self.awaited.came();
-        self.probe |= !tells && self.probed_at(sq).is_some();
-        tells
-    }
-
-    /// When the probe left whose ACK comes next, if no other's may.
-    pub(crate) fn only_probe(&self) -> Option<Instant> {
-        self.last_probe().filter(|_| self.awaited.is_one())
-    }
-
-    /// When the last probe left.
-    pub(crate) fn last_probe(&self) -> Option<Instant> {
-        self.probed.map(|(_, [_, last])| last)
-    }
-
-    /// Acts on the ACK of a probe that acknowledges nothing new. Returns whether the oldest packet is
-    /// resent for that now; a READ, which the probe may have overtaken, first gets the reorder window.
-    pub(crate) fn lacks(&mut self, now: Instant, sq: &mut SendQueue) -> bool {
-        self.probed = None;
-        let at = sq.acked();
-        if sq.una() != at || sq.next().since(at) <= 0 {
-            return false;
-        }
-        if sq.is_read_at(at) {
-            if self.late.is_none_or(|late| late.at != at) {
-                self.late = Some(Late { at, due: self.reorder_window.end(now), probed: true });
-                sq.stall(true);
-            }
-            return false;
-        }
-        self.resend_missing(sq);
-        true
-    }
-
-    /// Whether something was lost of late.
-    fn is_lossy(&self, sq: &SendQueue) -> bool {
-        self.lost_at.is_some_and(|at| (0..CALM_PACKETS).contains(&sq.acked().since(at)))
     }
 
     /// Begins a resend: an earlier probe tells nothing about the new copy.

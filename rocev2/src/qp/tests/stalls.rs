@@ -3,7 +3,7 @@
 use super::*;
 use crate::env::Rng;
 
-/// What says that something was lost, and what is sent again for that.
+/// Counters of evidence for a loss, and of packets that are sent again on it.
 const EVIDENCE: [Counter; 5] = [
     Counter::ResentNakPkts,
     Counter::ResentImpliedNakPkts,
