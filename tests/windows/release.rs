@@ -106,7 +106,7 @@ fn text(bytes: &[u8]) -> String {
 fn it_is_complete() {
     for made in Unpacked::all() {
         let names: BTreeSet<&str> = made.release.files.keys().map(String::as_str).collect();
-        // Where the workspace has the tool, the zip for x86-64 does, too.
+        // Where this machine has a linker for it.
         let tool = names.contains(release::tool::NAME).then_some(release::tool::NAME);
         let wanted = [
             "LICENSE-APACHE",
@@ -139,6 +139,28 @@ fn it_is_complete() {
             assert!(!bytes.windows(key.len()).any(|window| window == key), "a key in {name}");
             println!("{} bytes: {name}", bytes.len());
         }
+    }
+}
+
+/// Goal: the tool is a program for the zip's processor, and does not tell when it was linked, as nothing else in the zip does.
+/// Method: PE format, COFF file header: Machine, and TimeDateStamp.
+#[test]
+fn the_tool_is_for_its_processor() {
+    for made in Unpacked::all() {
+        let machine: u16 = match made.release.zip.to_string_lossy().contains("aarch64") {
+            true => 0xaa64,
+            false => 0x8664,
+        };
+        let Some(tool) = made.release.files.get(release::tool::NAME) else {
+            skip(
+                "the tool for ARM64: pip install ziglang, rustup target add aarch64-pc-windows-gnullvm",
+            );
+            continue;
+        };
+        let header = u32::from_le_bytes(tool[0x3c..0x40].try_into().expect("four bytes")) as usize;
+        assert_eq!(tool[header..header + 4], *b"PE\0\0");
+        assert_eq!(tool[header + 4..header + 6], machine.to_le_bytes());
+        assert_eq!(tool[header + 8..header + 12], [0; 4], "the time of linking");
     }
 }
 
