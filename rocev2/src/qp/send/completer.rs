@@ -439,9 +439,7 @@ impl Completer {
     /// executed nothing unacknowledged when the probe arrived.
     fn probed<M>(&mut self, now: Instant, packet: &Packet<'_>, cx: &mut Context<'_, M>) -> bool {
         let ack = matches!(packet.ext, Ext::Aeth(Aeth { syndrome: Syndrome::Ack { .. }, .. }));
-        // One of our make marks its answers, and repeats other ACKs.
-        let marked = self.answers || cx.peer.make != Make::Keeper;
-        let answer = ack && marked && !self.paused() && Probe::answers(&packet.bth, cx.sq);
+        let answer = ack && !self.paused() && Probe::answers(&packet.bth, cx.sq);
         if !answer || !self.recovery.probe_answered(cx.sq) {
             return false;
         }
